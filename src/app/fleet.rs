@@ -57,6 +57,7 @@ pub(super) fn listening(stops: StoppedClients, gate: &Arc<Gate>) -> Arc<StoppedC
         ledger.on_notice(move |notice| match (notice, gate.upgrade()) {
             (FleetNotice::Host(host), Some(gate)) => gate.refresh(&host),
             (FleetNotice::Stops(told), Some(_)) => hearing.hear(&told, gate::now()),
+            (FleetNotice::Joined, Some(gate)) => gate.share_owed(),
             (_, None) => {}
         });
     }

@@ -1,12 +1,14 @@
 //! Claims a turn from the ledger of the fleet, between the lane's `Start` and the permit.
 //!
-//! A claim runs in a task of its own: if its visit has left when the answer comes, the task hands the turn back. While
-//! a visit holds a granted turn, dropping its [`Stay`](super::permit::Stay) hands the turn back.
+//! If a visit leaves before the answer comes, a task waits for it and hands the turn back. While a visit holds a granted
+//! turn, dropping its [`Stay`](super::permit::Stay) hands the turn back.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 
 use super::now;
 use super::permit::{GrantedTurn, Stay};
@@ -31,7 +33,7 @@ pub(super) enum LedgerWord {
 /// Returns the ledger that other nodes share, if this visit needs its word.
 pub(super) fn needed(stay: &Stay) -> Option<Arc<FleetLedger>> {
     let Ledger::Fleet(fleet) = &stay.gate.ledger else { return None };
-    stay.lane.look(|state| state.lane.turn_terms(stay.ticket)).map(|_| fleet.clone())
+    stay.lane.look(|state| state.lane.needs_turn(stay.ticket)).then(|| fleet.clone())
 }
 
 /// Claims the turn of a visit that its lane has started.
@@ -42,46 +44,76 @@ pub(super) async fn claim(fleet: Arc<FleetLedger>, stay: &mut Stay) -> LedgerWor
             Some(state.appointment().wish(&terms))
         });
         let Some(wish) = wish else { return LedgerWord::Go };
-        match ask(&fleet, &stay.lane, wish).await {
-            Some(Claimed::Go(granted)) => {
+        match Asking::begin(&fleet, &stay.lane, wish).await {
+            Claimed::Go(granted) => {
+                let sharers = fleet.sharers(stay.lane.host().as_str(), true);
+                stay.lane.look(|state| state.hear_ledger(granted.successes, sharers));
                 if use_window(stay, granted).await {
                     return LedgerWord::Go;
                 }
                 return LedgerWord::NotYet;
             }
-            Some(Claimed::Wait { until, others, number }) => {
+            Claimed::Wait { until, others, number, successes } => {
                 let (now, until) = (now(), Timestamp::from_micros(until));
+                let sharers = fleet.sharers(stay.lane.host().as_str(), true);
                 let stays_ready = stay.lane.with(now, |state| {
                     state.appointment().keep_number(number);
+                    state.hear_ledger(successes, sharers);
                     state.lane.put_off(stay.ticket, until, others, now)
                 });
                 return if stays_ready { LedgerWord::NotYet } else { LedgerWord::Later };
             }
-            Some(Claimed::News(news)) => {
+            Claimed::News(news) => {
                 super::sharing::take_in(&stay.gate, &fleet, &stay.lane, news);
             }
-            None => return LedgerWord::NotYet,
         }
     }
 }
 
-/// Asks in a task of its own. Returns `None` if that task was cancelled, because curtsy ends.
-async fn ask(fleet: &Arc<FleetLedger>, lane: &Arc<SharedLane>, wish: Wish) -> Option<Claimed> {
-    let (tell, told) = oneshot::channel();
-    let (fleet, lane) = (fleet.clone(), lane.clone());
-    tokio::spawn(async move {
-        let claimed = fleet.claim(lane.host().as_str(), &wish).await;
-        if let Err(claimed) = tell.send(claimed) {
-            hand_back(&fleet, &lane, &claimed);
-        }
-    });
-    told.await.ok()
+/// A claim whose answer has not come.
+struct Claiming {
+    answer: Pin<Box<dyn Future<Output = Claimed> + Send>>,
+    fleet: Arc<FleetLedger>,
+    lane: Arc<SharedLane>,
+}
+
+/// Waits for the answer to a claim, for as long as the visit waits.
+struct Asking(Option<Claiming>);
+
+impl Asking {
+    fn begin(fleet: &Arc<FleetLedger>, lane: &Arc<SharedLane>, wish: Wish) -> Self {
+        let (asked, host) = (fleet.clone(), lane.host().clone());
+        let answer = Box::pin(async move { asked.claim(host.as_str(), &wish).await });
+        Asking(Some(Claiming { answer, fleet: fleet.clone(), lane: lane.clone() }))
+    }
+}
+
+impl Future for Asking {
+    type Output = Claimed;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Claimed> {
+        let Some(claiming) = &mut self.0 else { return Poll::Pending };
+        let claimed = ready!(claiming.answer.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(claimed)
+    }
+}
+
+/// The visit has left: a task waits for the answer and hands the turn back.
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let (Some(claiming), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            let Claiming { answer, fleet, lane } = claiming;
+            hand_back(&fleet, &lane, &answer.await);
+        });
+    }
 }
 
 /// Waits for the window. Returns whether the visit may be sent.
 async fn use_window(stay: &mut Stay, granted: Granted) -> bool {
     // From here on, dropping the stay hands the turn back.
-    stay.granted = Some(Box::new(GrantedTurn { granted, is_sent: false }));
+    stay.granted = Some(Box::new(GrantedTurn { granted, is_sent: false, watched: None }));
     let mut timer = Timer::default();
     while now().as_micros() < granted.window.from {
         poll_fn(|cx| timer.poll_at(clock::instant(granted.window.from), cx)).await;
@@ -120,6 +152,14 @@ fn hand_back(fleet: &FleetLedger, lane: &SharedLane, claimed: &Claimed) {
 }
 
 impl LaneState {
+    /// Takes what every answer of the ledger says about the host.
+    fn hear_ledger(&mut self, successes: u64, sharers: u32) {
+        self.lane.share_places(sharers);
+        if successes > 0 {
+            self.lane.praised(successes);
+        }
+    }
+
     /// Keeps a granted turn that is not used, and the number that came with it.
     pub(super) fn keep_unused(&mut self, granted: &Granted) {
         let appointment = self.appointment();

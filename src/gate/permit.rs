@@ -50,6 +50,8 @@ pub(super) struct Stay {
 pub(super) struct GrantedTurn {
     pub(super) granted: Granted,
     pub(super) is_sent: bool,
+    /// The ledger's number for the request, if it must be told when the request ends.
+    pub(super) watched: Option<u64>,
 }
 
 impl Stay {
@@ -73,19 +75,21 @@ impl Stay {
         origin: Option<&Origin>,
         teach: impl FnOnce(&mut Lane) -> Option<LaneLesson>,
     ) {
-        let lesson = self.lane.with(now, |state| {
+        let is_fleet = matches!(self.gate.ledger, Ledger::Fleet(_));
+        let (lesson, is_news) = self.lane.with(now, |state| {
             let lesson = teach(&mut state.lane);
+            let is_news = is_fleet && state.has_quota_news(now);
             if let Some(origin) = origin {
                 state.lane.name_origin(self.gate.origin(origin), origin);
             }
             self.gate.registry.keep_news(&self.lane, state, now);
-            lesson
+            (lesson, is_news)
         });
+        if is_news || lesson.is_some_and(|lesson| lesson.pace.is_some()) {
+            self.gate.share(&self.lane);
+        }
         if let Some(lesson) = lesson {
             self.gate.tell(self.lane.host(), origin, &lesson, now);
-            if lesson.pace.is_some() {
-                self.gate.share(&self.lane);
-            }
         }
     }
 }
@@ -101,8 +105,8 @@ impl Stay {
             state.resign()
         });
         owed.into_iter().for_each(|owed| fleet.settle(host, owed));
-        if let Some(turn) = self.granted.as_ref().filter(|turn| turn.is_sent) {
-            fleet.ended(host, &turn.granted);
+        if let Some((turn, number)) = self.granted.as_ref().and_then(|turn| Some((turn, turn.watched?))) {
+            fleet.ended(host, &turn.granted, number);
         }
     }
 }
@@ -181,9 +185,11 @@ impl Permit {
             }
             breach
         });
-        if let (Some(turn), Ledger::Fleet(fleet)) = (&granted, &stay.gate.ledger) {
+        if let (Some(turn), Ledger::Fleet(fleet)) = (&mut granted, &stay.gate.ledger) {
+            let host = stay.lane.host().as_str();
             let latest = if was_in_time { turn.granted.window.until } else { u64::MAX };
-            fleet.started(stay.lane.host().as_str(), now.as_micros().min(latest), &turn.granted);
+            let at = now.as_micros().min(latest);
+            turn.watched = turn.watched.or_else(|| fleet.started(host, at, &turn.granted));
         }
         stay.granted = granted;
         if let Some(breach) = breach {

@@ -13,6 +13,7 @@ use super::permit::{Account, Permit, Stay};
 use super::shared_lane::{Entered, SharedLane, ToldChange};
 use super::waiting_list::{Label, VisitClient};
 use super::{Gate, now};
+use crate::ledger::Ledger;
 use crate::politeness::Origin;
 use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::policy::{Counts, Mode};
@@ -72,6 +73,9 @@ impl Place {
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
         let (entered, account, is_part) = lane.look(|state| {
             state.used(now);
+            if let Ledger::Fleet(fleet) = &gate.ledger {
+                state.lane.share_places(fleet.sharers(lane.host().as_str(), state.lane.is_spaced()));
+            }
             let ahead = state.lane.queued();
             let entered = state.enter(visit, is_ready, now)?;
             if visit.tunnelled {

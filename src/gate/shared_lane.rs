@@ -40,7 +40,7 @@ pub(super) struct LaneState {
     /// The longest crawl delay that was logged.
     told_crawl_delay_ms: u32,
     /// In a fleet: what this node keeps for the host between two claims.
-    appointment: Option<Box<Appointment>>,
+    pub(super) appointment: Option<Box<Appointment>>,
 }
 
 /// Visits that wait to be told something.

@@ -14,18 +14,15 @@ use tokio::time::{sleep, timeout};
 
 use super::errand::Errand;
 use super::link::{LedgerError, Script, Shard};
-use super::notices::Bookmark;
+use super::notices::{Bookmark, FleetNotice};
 use super::shard::ShardState;
-use super::stays::Stays;
-use super::words::{self, BUCKETS};
+use super::words;
 use super::{FleetLedger, local_now, view};
 use crate::politeness::fleet::calls::{Beat, Settlement};
 use crate::politeness::fleet::standing::{BEAT, StandingState};
 
-/// Asks for the time, and whether Redis can store anything. Changes nothing that another node reads.
-static PROBE: Script = Script::new(
-    "redis.call('SET', KEYS[1], '1', 'PX', 1000)\nlocal t = redis.call('TIME')\nreturn {t[1] * 1000000 + t[2]}",
-);
+/// Asks for the time and the layout, and whether Redis can store anything. Changes nothing that another node reads.
+static PROBE: Script = Script::new(include_str!("scripts/probe.lua"));
 
 /// How often a node that is alone asks whether Redis answers.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -33,6 +30,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const ASK_SELDOM: Duration = Duration::from_secs(5);
 /// How often the map of a Cluster is read.
 const READ_MAP: Duration = Duration::from_secs(10);
+/// How long the keeper waits for an errand if no request is due, in microseconds.
+const LOOK: u64 = 10_000_000;
 /// How long Redis keeps a host with a counted place.
 const KEEP_STAYS_MS: u64 = 90_000;
 /// How long the last heartbeat may take when curtsy stops.
@@ -69,13 +68,12 @@ impl Drop for FleetThread {
 async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
     let mut watched = HashSet::new();
     tokio::spawn(view::keep_card(ledger.clone()));
-    let mut stays = Stays::default();
     tokio::spawn(listen(ledger.clone()));
     loop {
         let read = ledger.link.read_map().await;
         if let Err(error) = &read {
             // Until a map is known, all hosts belong to shard 0.
-            ledger.shard(0).failed(error);
+            ledger.failed(&ledger.shard(0), error);
         }
         for shard in ledger.link.map().shards() {
             if watched.insert(shard.id) {
@@ -83,7 +81,7 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
             }
         }
         let pause = if read.is_ok() { READ_MAP } else { ASK_AGAIN };
-        if timeout(pause, run_errands(ledger, &mut stays, &mut errands)).await.is_ok() {
+        if timeout(pause, run_errands(ledger, &mut errands)).await.is_ok() {
             break;
         }
     }
@@ -93,14 +91,15 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
 }
 
 /// Runs errands until curtsy stops, or, in a Cluster, until the map must be read again.
-async fn run_errands(ledger: &Arc<FleetLedger>, stays: &mut Stays, errands: &mut UnboundedReceiver<Errand>) {
+async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<Errand>) {
     loop {
-        let wait = stays.next_due().map_or(READ_MAP, |due| Duration::from_micros(due.saturating_sub(local_now())));
+        let now = local_now();
+        let wait = Duration::from_micros(ledger.stays.lock().look_again(now + LOOK).saturating_sub(now));
         let errand = match timeout(wait, errands.recv()).await {
             Ok(Some(errand)) => errand,
             Ok(None) => return,
             Err(_) => {
-                for (host, end) in stays.take_due(local_now()) {
+                for (host, end) in ledger.stays.lock().take_due(local_now()) {
                     let ledger = ledger.clone();
                     tokio::spawn(async move { stay(&ledger, &host, end).await });
                 }
@@ -108,15 +107,8 @@ async fn run_errands(ledger: &Arc<FleetLedger>, stays: &mut Stays, errands: &mut
             }
         };
         match errand {
-            Errand::Watch { host, end, due, counted } => stays.watch(host, end, due, counted),
-            Errand::Ended { host, end } => {
-                if stays.leave(host.clone(), end) {
-                    let ledger = ledger.clone();
-                    let settled = Settlement { place: end, ..Settlement::default() };
-                    tokio::spawn(async move { settle(&ledger, &host, &settled).await });
-                }
-            }
             Errand::Stop => return,
+            Errand::Look => {}
             Errand::Hurry => {
                 let ledger = ledger.clone();
                 tokio::spawn(async move { ledger.link.read_map().await });
@@ -172,11 +164,11 @@ async fn watch(ledger: Arc<FleetLedger>, shard: Arc<Shard>) {
         // so it must not try too often.
         let was_telling = state.state() == StandingState::Telling;
         if let Err(error) = &attempt {
-            state.failed(error);
+            ledger.failed(&state, error);
         }
         let is_alone = matches!(state.state(), StandingState::Alone | StandingState::Telling);
         let pause = match attempt {
-            Err(LedgerError::WrongPassword | LedgerError::NoPermission(_)) => ASK_SELDOM,
+            Err(LedgerError::WrongPassword | LedgerError::NoPermission(_) | LedgerError::Layout(_)) => ASK_SELDOM,
             Err(_) if was_telling => ASK_SELDOM,
             _ if is_alone => ASK_AGAIN,
             _ => Duration::from_micros(BEAT.saturating_sub(local_now() - began)),
@@ -189,8 +181,10 @@ async fn look_after(ledger: &Arc<FleetLedger>, shard: &Shard, state: &ShardState
     ledger.link.connect(shard).await?;
     if state.state() == StandingState::Alone {
         let asked = local_now();
-        let key = words::probe_key(&ledger.name, lowest_bucket(ledger, shard), &ledger.id);
-        let theirs = words::read_time(ledger.link.call(&PROBE, &[&key], &[]).await?)?;
+        let bucket = lowest_bucket(ledger, shard);
+        let (key, [.., layout]) =
+            (words::probe_key(&ledger.name, bucket, &ledger.id), words::node_keys(&ledger.name, bucket));
+        let theirs = words::read_probe(ledger.link.call(&PROBE, &[&key, &layout], &[]).await?)?;
         if !state.node.lock().answers_again(theirs, asked, local_now()) {
             return Ok(());
         }
@@ -203,6 +197,10 @@ async fn look_after(ledger: &Arc<FleetLedger>, shard: &Shard, state: &ShardState
     let changed = state.node.lock().beat(&told, asked, local_now());
     if let Some(new) = changed {
         state.is_now(new);
+        ledger.count_alone();
+        if new == StandingState::Joined {
+            ledger.hear(FleetNotice::Joined);
+        }
     }
     Ok(())
 }
@@ -219,18 +217,12 @@ async fn beat(ledger: &FleetLedger, shard: &Shard, leaves: bool) -> Result<(u64,
             _ => node.theirs(asked, asked) + ledger.timeout,
         }
     };
-    let [nodes, beats] = words::node_keys(&ledger.name, lowest_bucket(ledger, shard));
+    let [nodes, beats, layout] = words::node_keys(&ledger.name, lowest_bucket(ledger, shard));
     let args = words::beat_args(&ledger.id, until, leaves);
-    let value = ledger.link.call(&words::BEAT, &[&nodes, &beats], &args).await?;
+    let value = ledger.link.call(&words::BEAT, &[&nodes, &beats, &layout], &args).await?;
     Ok((asked, words::read_beat(value)?))
 }
 
-/// Returns the first bucket that a shard answers for: the nodes that it knows are kept there.
 fn lowest_bucket(ledger: &FleetLedger, shard: &Shard) -> u16 {
-    let map = ledger.link.map();
-    let is_there = |bucket: &u16| {
-        let [nodes, _] = words::node_keys(&ledger.name, *bucket);
-        map.of_key(&nodes).is_some_and(|known| known.id == shard.id)
-    };
-    (0..BUCKETS).find(is_there).unwrap_or_default()
+    words::lowest_bucket(&ledger.name, &ledger.link.map(), shard)
 }

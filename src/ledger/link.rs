@@ -1,11 +1,14 @@
 //! The link to Redis: one server, one behind Sentinels, or a Cluster.
 //!
-//! There is one connection per server, shared by all tasks. A call does not wait for a connection: without one it fails
-//! at once. The owner of the link calls [`Link::connect`] and [`Link::read_map`] from time to time. Every await has a
+//! The owner of the link calls [`Link::connect`] and [`Link::read_map`] from time to time. A call does not wait for a
+//! connection: without one it fails at once. Each thread that calls gets a connection of its own beside that of the
+//! owner, so that a call wakes no other thread; if one of them fails, all of that server are dropped. Every await has a
 //! deadline; a connection that misses one is dropped, so that no late answer arrives on it.
 
 mod dial;
 mod error;
+mod pipelined;
+mod resp;
 mod shards;
 
 use std::sync::{Arc, OnceLock};
@@ -49,7 +52,7 @@ pub enum Arg<'a> {
 #[derive(Debug)]
 pub struct Link {
     servers: Servers,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     timeout: Duration,
     map: ArcSwap<ShardMap>,
     /// Counts the calls.
@@ -92,7 +95,7 @@ impl Link {
             RedisKind::Server if urls.len() > 1 => (Servers::Cluster(addresses.collect()), ShardMap::default()),
             RedisKind::Server => (Servers::One, ShardMap::one(addresses.next())),
         };
-        let (dialer, reading) = (Dialer::new(first, tls), Mutex::default());
+        let (dialer, reading) = (Arc::new(Dialer::new(first, tls)), Mutex::default());
         Some(Link { servers, dialer, timeout, map: ArcSwap::from_pointee(map), metrics: None, reading })
     }
 
@@ -246,46 +249,56 @@ impl Link {
         deadline: Instant,
     ) -> Result<Value, LedgerError> {
         let key = keys.first().copied().unwrap_or_default();
-        match self.ask_until(key, &run("EVALSHA", script.digest(), keys, args), deadline).await {
-            Err(Refused::NoScript) => Ok(self.ask_until(key, &run("EVAL", script.text, keys, args), deadline).await?),
+        let by_digest = |into: &mut Vec<u8>| resp::write_script(into, ("EVALSHA", script.digest()), keys, args);
+        match self.ask_until(key, by_digest, deadline).await {
+            Err(Refused::NoScript) => {
+                let by_text = |into: &mut Vec<u8>| resp::write_script(into, ("EVAL", script.text), keys, args);
+                Ok(self.ask_until(key, by_text, deadline).await?)
+            }
             other => Ok(other?),
         }
     }
 
     /// Sends a single command to the shard of this key.
     pub async fn ask(&self, key: &str, command: &Cmd) -> Result<Value, LedgerError> {
-        Ok(self.ask_until(key, command, clock::now() + self.timeout).await?)
+        Ok(self.ask_until(key, packed(command), clock::now() + self.timeout).await?)
     }
 
     /// Sends a command to this shard, whatever its keys are.
     pub async fn ask_shard(&self, shard: &Shard, command: &Cmd) -> Result<Value, LedgerError> {
-        Ok(exchange(shard, command, clock::now() + self.timeout).await?)
+        Ok(self.exchange(shard, packed(command), clock::now() + self.timeout).await?)
     }
 
-    /// Follows one redirection of a Cluster.
-    async fn ask_until(&self, key: &str, command: &Cmd, deadline: Instant) -> Result<Value, Refused> {
+    /// Sends what `write` writes, and follows one redirection of a Cluster.
+    async fn ask_until(&self, key: &str, write: impl Fn(&mut Vec<u8>), deadline: Instant) -> Result<Value, Refused> {
         let shard = self.shard_of(key)?;
-        match exchange(&shard, command, deadline).await {
+        match self.exchange(&shard, &write, deadline).await {
             Err(Refused::Moved) if self.is_cluster() => {
                 self.read_map_until(deadline).await?;
                 let shard = self.shard_of(key)?;
                 self.connect_until(&shard, deadline).await?;
-                exchange(&shard, command, deadline).await
+                self.exchange(&shard, &write, deadline).await
             }
             Err(Refused::Moved) => {
                 let told = "it is part of a Cluster: name two or more of its servers in fleet.redis";
                 Err(LedgerError::Protocol(told.to_owned()).into())
             }
-            Err(Refused::Ask(to)) => self.ask_importing(&to, &shard, command, deadline).await,
+            Err(Refused::Ask(to)) => self.ask_importing(&to, &shard, &write, deadline).await,
             Err(Refused::TryAgain) => {
                 sleep(MOVING).await;
-                exchange(&shard, command, deadline).await
+                self.exchange(&shard, &write, deadline).await
             }
             other => other,
         }
     }
 
-    async fn ask_importing(&self, to: &str, from: &Shard, command: &Cmd, deadline: Instant) -> Result<Value, Refused> {
+    async fn ask_importing(
+        &self,
+        to: &str,
+        from: &Shard,
+        write: impl Fn(&mut Vec<u8>),
+        deadline: Instant,
+    ) -> Result<Value, Refused> {
         let unreadable = || LedgerError::Protocol("ASK without an address".to_owned());
         let mut address = RedisAddress::read(to).ok_or_else(unreadable)?;
         if address.host.is_empty() {
@@ -293,9 +306,22 @@ impl Link {
         }
         let known = self.map().at(&address).and_then(|shard| shard.live.get());
         match known {
-            Some(live) => live.ask_importing(command, deadline).await,
-            None => self.dialer.open(&address, deadline).await?.ask_importing(command, deadline).await,
+            Some(live) => live.ask_importing(write, deadline).await,
+            None => self.dialer.open(&address, deadline).await?.ask_importing(write, deadline).await,
         }
+    }
+
+    /// Sends what `write` writes to a shard, on this thread's connection. Drops the connections to the shard if this one
+    /// cannot be used any more.
+    async fn exchange(&self, shard: &Shard, write: impl Fn(&mut Vec<u8>), deadline: Instant) -> Result<Value, Refused> {
+        let first = shard.live.get().ok_or_else(|| LedgerError::Away("there is no connection".into()))?;
+        let answer = self.dialer.beside(&first, self.timeout).send(write, deadline).await;
+        if let Err(Refused::Final(error)) = &answer
+            && error.ends_connection()
+        {
+            shard.live.drop_if(&first);
+        }
+        answer
     }
 
     fn shard_of(&self, key: &str) -> Result<Arc<Shard>, LedgerError> {
@@ -304,26 +330,7 @@ impl Link {
     }
 }
 
-/// Sends a command on the shard's connection, and drops the connection if it cannot be used any more.
-async fn exchange(shard: &Shard, command: &Cmd, deadline: Instant) -> Result<Value, Refused> {
-    let live = shard.live.get().ok_or_else(|| LedgerError::Away("there is no connection".into()))?;
-    let answer = live.ask(command, deadline).await;
-    if let Err(Refused::Final(error)) = &answer
-        && error.ends_connection()
-    {
-        shard.live.drop_if(&live);
-    }
-    answer
-}
-
-fn run(command: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
-    let mut command = redis::cmd(command);
-    command.arg(script).arg(keys.len()).arg(keys);
-    for arg in args {
-        match arg {
-            Arg::Number(number) => command.arg(*number),
-            Arg::Text(text) => command.arg(*text),
-        };
-    }
-    command
+fn packed(command: &Cmd) -> impl Fn(&mut Vec<u8>) {
+    let bytes = command.get_packed_command();
+    move |into: &mut Vec<u8>| into.extend_from_slice(&bytes)
 }

@@ -19,7 +19,7 @@ pub mod words;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use self::errand::Errand;
 use self::link::{LedgerError, Link};
 use self::notices::NoticeCallback;
 use self::shard::ShardState;
+use self::stays::Stays;
 use self::view::FiguresSource;
 use crate::clock;
 use crate::config::Fleet;
@@ -70,7 +71,10 @@ pub struct FleetLedger {
     timeout: u64,
     assumed: Slots,
     shards: Mutex<HashMap<usize, Arc<ShardState>>>,
+    /// How many servers this node is alone at.
+    alone_at: AtomicUsize,
     errands: OnceLock<UnboundedSender<Errand>>,
+    stays: Mutex<Stays>,
     /// What this node tells people about itself.
     about: OnceLock<FiguresSource>,
     hear: OnceLock<NoticeCallback>,
@@ -94,6 +98,8 @@ pub enum Claimed {
         until: u64,
         others: u32,
         number: u64,
+        /// The successes in a row of all nodes; 0 if the claim added none.
+        successes: u64,
     },
     /// The node must first learn this about the host.
     News(HostNews),
@@ -108,6 +114,8 @@ pub struct Granted {
     /// The node's next number and when to ask with it.
     pub next: Option<(u64, u64)>,
     pub others: u32,
+    /// The successes in a row of all nodes; 0 if the claim added none.
+    pub successes: u64,
     /// The request is counted among those in flight, by the end of its window.
     pub counted: bool,
     /// Starts may come in bursts. Then a turn that is not used is lost, because Redis cannot tell how many tokens there
@@ -144,7 +152,9 @@ impl FleetLedger {
             timeout: u64::try_from(fleet.timeout.as_micros()).unwrap_or(u64::MAX),
             assumed: Slots { rank: (random % u64::from(nodes)) as u32, nodes },
             shards: Mutex::default(),
+            alone_at: AtomicUsize::new(0),
             errands: OnceLock::new(),
+            stays: Mutex::default(),
             about: OnceLock::new(),
             hear: OnceLock::new(),
             counts: FleetCounts::default(),
@@ -183,22 +193,22 @@ impl FleetLedger {
                 Plan::Ask(claim) => claim,
                 Plan::Start(window) => return self.alone(window, &wish),
                 Plan::Wait { until, others } => {
-                    return Claimed::Wait { until, others: small(others), number: wish.number };
+                    return Claimed::Wait { until, others: small(others), number: wish.number, successes: 0 };
                 }
             };
             self.counts.claims.fetch_add(1, Relaxed);
             match self.ask(&key, host, &shard, &claim, now).await {
-                Ok(Verdict::Again) => {}
-                Ok(verdict) => return self.claimed(verdict, &wish),
+                Ok((Verdict::Again, _)) => {}
+                Ok((verdict, successes)) => return self.claimed(verdict, successes, &wish),
                 Err(error) => {
-                    shard.failed(&error);
+                    self.failed(&shard, &error);
                     self.hurry();
                 }
             }
             // The answer to it may be lost, so it may be handed back already.
             wish.unused = None;
         }
-        Claimed::Wait { until: local_now() + self.timeout / 4, others: 0, number: wish.number }
+        Claimed::Wait { until: local_now() + self.timeout / 4, others: 0, number: wish.number, successes: 0 }
     }
 
     async fn ask(
@@ -208,11 +218,12 @@ impl FleetLedger {
         shard: &ShardState,
         claim: &Claim,
         asked: u64,
-    ) -> Result<Verdict, LedgerError> {
+    ) -> Result<(Verdict, u64), LedgerError> {
         let era = words::era_key(&self.name, host);
         let value = self.link.call(&words::CLAIM, &[key, &era], &words::claim_args(claim, None)).await?;
         let answer = words::read_answer(value)?;
-        Ok(shard.node.lock().heard(claim, answer, asked, local_now()))
+        let successes = answer.successes;
+        Ok((shard.node.lock().heard(claim, answer, asked, local_now()), successes))
     }
 
     fn alone(&self, window: Window, wish: &Wish) -> Claimed {
@@ -222,6 +233,7 @@ impl FleetLedger {
             turn: None,
             next: None,
             others: 0,
+            successes: 0,
             counted: false,
             is_burst: wish.burst > 1,
             place_for: 0,
@@ -229,13 +241,14 @@ impl FleetLedger {
         })
     }
 
-    fn claimed(&self, verdict: Verdict, wish: &Wish) -> Claimed {
+    fn claimed(&self, verdict: Verdict, successes: u64, wish: &Wish) -> Claimed {
         match verdict {
             Verdict::Go { window, unused, next, others, counted } => Claimed::Go(Granted {
                 window,
                 turn: Some(unused),
                 next,
                 others: small(others),
+                successes,
                 counted,
                 is_burst: wish.burst > 1,
                 place_for: wish.limit * wish.delay,
@@ -243,11 +256,36 @@ impl FleetLedger {
             }),
             Verdict::Wait { until, others, told } => {
                 self.counts.refused.fetch_add(1, Relaxed);
-                Claimed::Wait { until, others: small(others), number: told.number }
+                Claimed::Wait { until, others: small(others), number: told.number, successes }
             }
             Verdict::News(news) => Claimed::News(news),
-            Verdict::Again => Claimed::Wait { until: local_now(), others: 0, number: wish.number },
+            Verdict::Again => Claimed::Wait { until: local_now(), others: 0, number: wish.number, successes },
         }
+    }
+
+    /// Returns how many nodes the places of a host must be divided between: 1 if Redis counts them. Without spacing no
+    /// start is claimed, so none is counted.
+    pub fn sharers(&self, host: &str, is_spaced: bool) -> u32 {
+        if is_spaced && self.alone_at.load(Relaxed) == 0 {
+            return 1;
+        }
+        let shard = self.shard_of(&words::host_key(&self.name, host));
+        let node = shard.node.lock();
+        let counts = is_spaced && matches!(node.state(), StandingState::Joined | StandingState::Returning);
+        if counts { 1 } else { node.standing().slots().nodes }
+    }
+
+    /// Notes that a call failed.
+    fn failed(&self, shard: &ShardState, error: &LedgerError) {
+        shard.failed(error);
+        self.count_alone();
+    }
+
+    /// Counts the servers that this node cannot reach.
+    fn count_alone(&self) {
+        let is_alone = |shard: &Arc<ShardState>| shard.state().word() == "alone";
+        let alone = self.shards.lock().values().filter(|shard| is_alone(shard)).count();
+        self.alone_at.store(alone, Relaxed);
     }
 
     /// Reports a start, without waiting for Redis.
@@ -255,39 +293,49 @@ impl FleetLedger {
         self.send(Errand::Settle(host.to_owned(), settled));
     }
 
-    /// Reports a start that was sent at this local time without a claim, or after its window.
-    pub fn started(&self, host: &str, at: u64, granted: &Granted) {
-        let key = words::host_key(&self.name, host);
-        let shard = self.shard_of(&key);
-        let theirs = shard.node.lock().theirs(at, at);
-        if granted.turn.is_none() {
-            shard.started_alone(host, theirs, granted.keep_ms);
+    /// Reports a start that was sent at this local time. Returns the number to call [`FleetLedger::ended`] with, if the
+    /// request must be counted when it lasts.
+    pub fn started(&self, host: &str, at: u64, granted: &Granted) -> Option<u64> {
+        let is_late = granted.turn.is_some() && at > granted.window.until;
+        if is_late || granted.turn.is_none() {
+            let shard = self.shard_of(&words::host_key(&self.name, host));
+            let theirs = shard.node.lock().theirs(at, at);
+            if is_late {
+                self.note_late(host, at - granted.window.until, theirs, granted.keep_ms);
+            } else {
+                shard.started_alone(host, theirs, granted.keep_ms);
+            }
         }
-        self.watch_place(host, at, granted);
-        if granted.turn.is_some() && at > granted.window.until {
-            self.counts.late.fetch_add(1, Relaxed);
-            let late_ms = (at - granted.window.until) as f64 / 1e3;
-            tracing::warn!(event = "fleet.late", host, late_ms, "a request was sent after its window");
-            self.settle(host, Settlement { sent: theirs, keep_ms: granted.keep_ms, ..Settlement::default() });
-        }
+        self.watch_place(host, at, granted)
+    }
+
+    fn note_late(&self, host: &str, by: u64, sent: u64, keep_ms: u64) {
+        self.counts.late.fetch_add(1, Relaxed);
+        let late_ms = by as f64 / 1e3;
+        tracing::warn!(event = "fleet.late", host, late_ms, "a request was sent after its window");
+        self.settle(host, Settlement { sent, keep_ms, ..Settlement::default() });
     }
 
     /// Sees to it that the request is counted if it lasts.
-    fn watch_place(&self, host: &str, at: u64, granted: &Granted) {
-        let Some(turn) = granted.turn.filter(|_| granted.place_for > 0) else { return };
+    fn watch_place(&self, host: &str, at: u64, granted: &Granted) -> Option<u64> {
+        let turn = granted.turn.filter(|_| granted.place_for > 0)?;
         let due = if granted.counted {
             at + stays::RENEW
         } else {
             at + granted.place_for.saturating_sub(PLACE_LEAD.max(granted.place_for / 4))
         };
-        let counted = granted.counted;
-        self.send(Errand::Watch { host: host.to_owned(), end: turn.end, due, counted });
+        let (number, is_soon) = self.stays.lock().watch(host, turn.end, due, granted.counted);
+        if is_soon {
+            self.send(Errand::Look);
+        }
+        Some(number)
     }
 
-    /// Reports that a request that was sent has ended.
-    pub fn ended(&self, host: &str, granted: &Granted) {
-        if let Some(turn) = granted.turn.filter(|_| granted.place_for > 0) {
-            self.send(Errand::Ended { host: host.to_owned(), end: turn.end });
+    /// Reports that a request has ended that [`FleetLedger::started`] gave this number.
+    pub fn ended(&self, host: &str, granted: &Granted, number: u64) {
+        let is_counted = self.stays.lock().leave(number);
+        if let Some(turn) = granted.turn.filter(|_| is_counted) {
+            self.settle(host, Settlement { place: turn.end, ..Settlement::default() });
         }
     }
 
@@ -303,7 +351,7 @@ impl FleetLedger {
         let value = match self.link.call(&words::TELL, &[&key], &words::tell_args(&told)).await {
             Ok(value) => value,
             Err(error) => {
-                shard.failed(&error);
+                self.failed(&shard, &error);
                 return None;
             }
         };

@@ -31,6 +31,8 @@ pub enum FleetNotice {
     Host(String),
     /// All clients that are stopped, each with its stop as text.
     Stops(Vec<(String, String)>),
+    /// This node has joined the fleet, or is back.
+    Joined,
 }
 
 /// The callback for notices.
@@ -53,6 +55,13 @@ impl FleetLedger {
     /// Sets the callback for notices. Only the first call has an effect.
     pub fn on_notice(&self, hear: impl Fn(FleetNotice) + Send + Sync + 'static) {
         let _ = self.hear.set(NoticeCallback(Box::new(hear)));
+    }
+
+    /// Passes a notice on to the callback.
+    pub(super) fn hear(&self, notice: FleetNotice) {
+        if let Some(NoticeCallback(hear)) = self.hear.get() {
+            hear(notice);
+        }
     }
 
     /// Tells all nodes that an operator changed a host.
@@ -84,13 +93,12 @@ impl FleetLedger {
         let unreadable = |_| LedgerError::Protocol("notices in an unknown format".to_owned());
         let (last, version, mut hosts, told): (String, String, Vec<String>, Vec<String>) =
             from_redis_value(value).map_err(unreadable)?;
-        let Some(NoticeCallback(hear)) = self.hear.get() else { return Ok(()) };
         hosts.sort_unstable();
         hosts.dedup();
-        hosts.into_iter().for_each(|host| hear(FleetNotice::Host(host)));
+        hosts.into_iter().for_each(|host| self.hear(FleetNotice::Host(host)));
         if version != mark.stops && version != "0" {
             let pairs = told.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
-            hear(FleetNotice::Stops(pairs.filter(|(client, _)| client != ":version").collect()));
+            self.hear(FleetNotice::Stops(pairs.filter(|(client, _)| client != ":version").collect()));
         }
         *mark = Bookmark { last, stops: version };
         Ok(())

@@ -1,40 +1,86 @@
 //! What a host taught and what an operator set, as the short texts that Redis stores.
 //!
-//! Times are seconds before now, because nodes' clocks differ. A text that cannot be read counts as none: keys may be
-//! written by others.
+//! Times are what is left of them, because nodes' clocks differ. A text that cannot be read counts as none: keys may be
+//! written by others. Redis stores a host in half the memory while no text is longer than 64 bytes, so a quota and what
+//! `auto` measured are written only if there are any.
 
+use std::str::Split;
 use std::time::Duration;
 
-use crate::politeness::pace::PaceMemory;
+use crate::politeness::pace::{LimitRecord, PaceRecord, QuotaRecord};
 use crate::politeness::policy::Overrides;
-use crate::politeness::time::Timestamp;
 
 /// The record of a host that has taught nothing, or whose lesson is forgotten.
 pub const NONE: &str = "0";
+/// Begins the numbers of a quota, and those of `auto`.
+const QUOTA: &str = "q";
+const LIMIT: &str = "a";
 
-/// Writes the learned delay, the floor, the life of the floor and what is left of it.
-pub fn write(pace: &PaceMemory) -> String {
-    let PaceMemory { learned, floor, floor_life, floor_until, updated } = pace;
-    let left = floor_until.since(*updated).as_secs();
-    format!("{} {} {} {left}", learned.as_millis(), floor.as_millis(), floor_life.as_secs())
+pub fn write(record: &PaceRecord) -> String {
+    let PaceRecord { learned, floor, floor_life_s, floor_left_s, probed_from, epoch, raised, errors, .. } = record;
+    let mut text = format!("{learned} {floor} {floor_life_s} {floor_left_s} {probed_from} {epoch} {raised} {errors}");
+    if let Some(QuotaRecord { left, every, reset_left_ms, doubt_left_s }) = record.quota {
+        text += &format!(" {QUOTA} {left} {every} {reset_left_ms} {doubt_left_s}");
+    }
+    if let Some(LimitRecord { phase, rate, limit, refused_rate, refused_left_s, bans, confirmed, .. }) = record.limit {
+        text += &format!(" {LIMIT} {phase} {rate} {limit} {refused_rate} {refused_left_s} {bans} {confirmed}");
+    }
+    if let Some(LimitRecord { next_left_s, canaries, refused_ago_ms, .. }) = record.limit {
+        text += &format!(" {next_left_s} {canaries} {refused_ago_ms}");
+    }
+    text
 }
 
-pub fn read(text: &str, now: Timestamp) -> Option<PaceMemory> {
-    let mut numbers = text.split(' ').map(|number| number.parse::<u32>().ok());
-    let learned = numbers.next()??;
-    let (floor, life, left) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    Some(PaceMemory {
-        learned: Duration::from_millis(learned.into()),
-        floor: Duration::from_millis(floor.into()),
-        floor_life: Duration::from_secs(life.into()),
-        floor_until: now + Duration::from_secs(left.into()),
-        updated: now,
+pub fn read(text: &str) -> Option<PaceRecord> {
+    let mut words = text.split(' ');
+    let mut record = PaceRecord {
+        learned: number(&mut words)?,
+        floor: number(&mut words)?,
+        floor_life_s: number(&mut words)?,
+        floor_left_s: number(&mut words)?,
+        probed_from: number(&mut words)?,
+        epoch: number(&mut words)?,
+        raised: number(&mut words)?,
+        errors: u16::try_from(number(&mut words)?).ok()?,
+        quota: None,
+        limit: None,
+    };
+    while let Some(part) = words.next() {
+        match part {
+            QUOTA => record.quota = Some(read_quota(&mut words)?),
+            LIMIT => record.limit = Some(read_limit(&mut words)?),
+            _ => return None,
+        }
+    }
+    Some(record)
+}
+
+fn read_quota(words: &mut Split<'_, char>) -> Option<QuotaRecord> {
+    Some(QuotaRecord {
+        left: number(words)?,
+        every: number(words)?,
+        reset_left_ms: number(words)?,
+        doubt_left_s: number(words)?,
     })
 }
 
-/// Returns the learned delay of a record.
-pub fn learned(text: Option<&str>) -> Duration {
-    read(text.unwrap_or_default(), Timestamp::START).map_or(Duration::ZERO, |pace| pace.learned)
+fn read_limit(words: &mut Split<'_, char>) -> Option<LimitRecord> {
+    Some(LimitRecord {
+        phase: u8::try_from(number(words)?).ok()?,
+        rate: number(words)?,
+        limit: number(words)?,
+        refused_rate: number(words)?,
+        refused_left_s: number(words)?,
+        bans: u8::try_from(number(words)?).ok()?,
+        confirmed: u16::try_from(number(words)?).ok()?,
+        next_left_s: number(words)?,
+        canaries: u8::try_from(number(words)?).ok()?,
+        refused_ago_ms: number(words)?,
+    })
+}
+
+fn number(words: &mut Split<'_, char>) -> Option<u32> {
+    words.next()?.parse().ok()
 }
 
 pub fn write_overrides(overrides: &Overrides) -> String {
@@ -59,18 +105,29 @@ mod tests {
 
     #[test]
     fn records_survive_the_way() {
-        let now = Timestamp::from_millis(1_000_000);
-        let pace = PaceMemory {
-            learned: Duration::from_millis(2_500),
-            floor: Duration::from_secs(2),
-            floor_life: Duration::from_secs(600),
-            floor_until: now + Duration::from_secs(77),
-            updated: now,
+        let plain = PaceRecord {
+            learned: 2_500,
+            floor: 2_000,
+            floor_life_s: 600,
+            floor_left_s: 77,
+            probed_from: 3_500,
+            epoch: 9,
+            raised: 7,
+            errors: 1,
+            ..PaceRecord::default()
         };
-        assert_eq!(read(&write(&pace), now), Some(pace));
-        assert_eq!(learned(Some(&write(&pace))), pace.learned);
-        for odd in ["", NONE, "1 2", "a b c d", "-1 0 0 0", "99999999999 0 0 0"] {
-            assert_eq!(read(odd, now), None, "{odd:?}");
+        let quota = QuotaRecord { left: 3, every: 1_500, reset_left_ms: 6_000, doubt_left_s: 600 };
+        let limit =
+            LimitRecord { phase: 3, rate: 1_234, bans: 2, canaries: 1, refused_ago_ms: 77, ..Default::default() };
+        let told = PaceRecord { quota: Some(quota), ..plain };
+        let measured = PaceRecord { limit: Some(limit), ..plain };
+        for record in [plain, told, measured, PaceRecord { quota: Some(quota), ..measured }] {
+            assert_eq!(read(&write(&record)), Some(record));
+        }
+        assert!(write(&plain).len() <= 64, "Redis needs twice the memory for a longer text");
+        let odd = ["", NONE, "1 2", "a b c d e f g h", "-1 0 0 0 0 0 0 0", "99999999999 0 0 0 0 0 0 0"];
+        for odd in odd.into_iter().chain(["0 0 0 0 0 0 0 0 q 1", "0 0 0 0 0 0 0 0 a 999 0 0 0 0 0 0 0 0 0"]) {
+            assert_eq!(read(odd), None, "{odd:?}");
         }
     }
 

@@ -2,23 +2,29 @@
 //!
 //! A start takes a place for as many delays as there are places, without a call: starts are a delay apart, so there
 //! cannot be more of them. Only a request that lasts longer is told to Redis, and again every 20 s, because Redis
-//! forgets it after 30 s.
+//! forgets it after 30 s. Most requests end before that, so noting one wakes no other thread.
 
 use std::collections::{BTreeSet, HashMap};
 
 /// How often a place is renewed, in microseconds. Redis keeps it for 30 s.
 pub(super) const RENEW: u64 = 20_000_000;
 
-/// The requests of this node that are in flight, by host and by the end of their window.
+/// The requests of this node that are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Stays {
-    known: HashMap<(String, u64), InFlight>,
+    known: HashMap<u64, InFlight>,
     /// When a request must be told to Redis.
-    dues: BTreeSet<(u64, String, u64)>,
+    dues: BTreeSet<(u64, u64)>,
+    numbers: u64,
+    /// When the keeper looks next without being woken.
+    looks_at: u64,
 }
 
 #[derive(Debug)]
 struct InFlight {
+    host: String,
+    /// The end of its window, which names it in Redis.
+    end: u64,
     due: u64,
     /// Whether Redis counts it.
     is_counted: bool,
@@ -26,32 +32,41 @@ struct InFlight {
 
 impl Stays {
     /// Notes a request that was sent. `due` is when Redis must count it, or must be told again if it does already.
-    pub(super) fn watch(&mut self, host: String, end: u64, due: u64, is_counted: bool) {
-        self.dues.insert((due, host.clone(), end));
-        self.known.insert((host, end), InFlight { due, is_counted });
+    /// Returns the request's number, and whether the keeper must be woken to be in time.
+    pub(super) fn watch(&mut self, host: &str, end: u64, due: u64, is_counted: bool) -> (u64, bool) {
+        self.numbers += 1;
+        self.dues.insert((due, self.numbers));
+        self.known.insert(self.numbers, InFlight { host: host.to_owned(), end, due, is_counted });
+        let is_soon = due < self.looks_at;
+        self.looks_at = self.looks_at.min(due);
+        (self.numbers, is_soon)
     }
 
     /// Removes a request that has ended. Returns whether Redis counts it.
-    pub(super) fn leave(&mut self, host: String, end: u64) -> bool {
-        let key = (host, end);
-        let Some(InFlight { due, is_counted }) = self.known.remove(&key) else { return false };
-        self.dues.remove(&(due, key.0, end));
+    pub(super) fn leave(&mut self, number: u64) -> bool {
+        let Some(InFlight { due, is_counted, .. }) = self.known.remove(&number) else { return false };
+        self.dues.remove(&(due, number));
         is_counted
     }
 
-    /// Returns the requests that Redis must be told of now.
+    /// Returns the requests that Redis must be told of now, by host and end of the window.
     pub(super) fn take_due(&mut self, now: u64) -> Vec<(String, u64)> {
-        let later = self.dues.split_off(&(now + 1, String::new(), 0));
+        let later = self.dues.split_off(&(now + 1, 0));
         let due = std::mem::replace(&mut self.dues, later);
-        for (_, host, end) in &due {
-            self.watch(host.clone(), *end, now + RENEW, true);
+        let mut told = Vec::new();
+        for (_, number) in due {
+            let Some(stay) = self.known.get_mut(&number) else { continue };
+            (stay.due, stay.is_counted) = (now + RENEW, true);
+            self.dues.insert((stay.due, number));
+            told.push((stay.host.clone(), stay.end));
         }
-        due.into_iter().map(|(_, host, end)| (host, end)).collect()
+        told
     }
 
-    /// Returns when Redis must be told of a request next.
-    pub(super) fn next_due(&self) -> Option<u64> {
-        self.dues.first().map(|(due, ..)| *due)
+    /// Returns when the keeper must look again: when a request is due, or at `latest`.
+    pub(super) fn look_again(&mut self, latest: u64) -> u64 {
+        self.looks_at = self.dues.first().map_or(latest, |(due, _)| latest.min(*due));
+        self.looks_at
     }
 }
 
@@ -62,16 +77,27 @@ mod tests {
     #[test]
     fn only_a_request_that_lasts_is_told_and_settled() {
         let mut stays = Stays::default();
-        let host = || "a.test".to_owned();
-        stays.watch(host(), 1, 100, false);
-        stays.watch(host(), 2, 50, false);
-        assert_eq!((stays.next_due(), stays.take_due(49)), (Some(50), Vec::new()));
-        assert_eq!(stays.take_due(50), [(host(), 2)]);
-        assert!(!stays.leave(host(), 1), "it ended in time");
-        assert_eq!(stays.next_due(), Some(50 + RENEW));
-        assert_eq!(stays.take_due(50 + RENEW), [(host(), 2)]);
-        assert!(stays.leave(host(), 2));
-        assert_eq!(stays.next_due(), None);
-        assert!(!stays.leave(host(), 2), "once");
+        let (short, _) = stays.watch("a.test", 1, 100, false);
+        let (long, _) = stays.watch("a.test", 2, 50, false);
+        assert_eq!((stays.look_again(500), stays.take_due(49)), (50, Vec::new()));
+        assert_eq!(stays.take_due(50), [("a.test".to_owned(), 2)]);
+        assert!(!stays.leave(short), "it ended in time");
+        assert_eq!(stays.look_again(u64::MAX), 50 + RENEW);
+        assert_eq!(stays.take_due(50 + RENEW), [("a.test".to_owned(), 2)]);
+        assert!(stays.leave(long));
+        assert_eq!(stays.look_again(500), 500);
+        assert!(!stays.leave(long), "once");
+    }
+
+    #[test]
+    fn the_keeper_is_woken_only_to_look_sooner() {
+        let mut stays = Stays::default();
+        assert_eq!(stays.look_again(1_000), 1_000);
+        let (first, is_soon) = stays.watch("a.test", 1, 700, false);
+        assert!(is_soon);
+        assert!(!stays.watch("b.test", 1, 800, false).1, "it looks at 700");
+        stays.leave(first);
+        assert!(!stays.watch("c.test", 1, 750, false).1, "and was not told otherwise");
+        assert!(stays.watch("d.test", 1, 600, false).1);
     }
 }

@@ -228,7 +228,7 @@ pub async fn announce(link: &Link, fleet: &str, node: &str, card: &NodeCard) -> 
 pub async fn nodes(link: &Link, fleet: &str) -> Result<Vec<NodeRow>, LedgerError> {
     let unreadable = || LedgerError::Protocol("the list of nodes is in an unknown format".to_owned());
     // Each server keeps its list below the lowest of its buckets, so the server of bucket 0 keeps it there.
-    let [nodes, beats] = words::node_keys(fleet, 0);
+    let [nodes, beats, _] = words::node_keys(fleet, 0);
     let answer = link.call(&NODES, &[&nodes, &beats], &[]).await?;
     let words: Vec<String> = from_redis_value(answer).map_err(|_| unreadable())?;
     let (now, words) = words.split_first().ok_or_else(unreadable)?;
@@ -257,7 +257,8 @@ async fn card(link: &Link, fleet: &str, node: &str) -> Result<Option<NodeCard>, 
 pub async fn forget(link: &Link, fleet: &str, node: &str) -> Result<bool, LedgerError> {
     let mut known = false;
     for bucket in lowest_buckets(link) {
-        for key in words::node_keys(fleet, bucket) {
+        let [nodes, beats, _] = words::node_keys(fleet, bucket);
+        for key in [nodes, beats] {
             let mut command = redis::cmd("ZREM");
             command.arg(&key).arg(node);
             known |= link.ask(&key, &command).await? == Value::Int(1);

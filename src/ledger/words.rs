@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::link::{Arg, LedgerError, Script};
+use super::link::{Arg, LedgerError, Script, Shard, ShardMap};
 use crate::politeness::fleet::calls::{
     Answer, Beat, Claim, Go, HostNews, NotUntil, Obstacle, Ruling, Settlement, Steered, Told,
 };
@@ -34,9 +34,22 @@ pub fn era_key(fleet: &str, host: &str) -> String {
     format!("{fleet}:{{{:03x}}}:era", bucket(host))
 }
 
-/// Returns the keys of the nodes that the shard with this bucket knows.
-pub fn node_keys(fleet: &str, bucket: u16) -> [String; 2] {
-    [format!("{fleet}:{{{bucket:03x}}}:nodes"), format!("{fleet}:{{{bucket:03x}}}:beats")]
+/// The version of the keys and their contents. Nodes with different ones must not share a server, or each would read
+/// what it does not understand. Raise it with every change that older nodes cannot read.
+pub const LAYOUT: u64 = 1;
+
+/// Returns the keys that the shard with this bucket has for its nodes: who is there, their heartbeats, and the layout.
+pub fn node_keys(fleet: &str, bucket: u16) -> [String; 3] {
+    ["nodes", "beats", "layout"].map(|kind| format!("{fleet}:{{{bucket:03x}}}:{kind}"))
+}
+
+/// Returns the first bucket that a shard answers for: the nodes that it knows are kept there.
+pub fn lowest_bucket(fleet: &str, map: &ShardMap, shard: &Shard) -> u16 {
+    let is_there = |bucket: &u16| {
+        let [nodes, ..] = node_keys(fleet, *bucket);
+        map.of_key(&nodes).is_some_and(|known| known.id == shard.id)
+    };
+    (0..BUCKETS).find(is_there).unwrap_or_default()
 }
 
 /// Returns the key by which a node tries whether the shard with this bucket can store anything.
@@ -55,30 +68,35 @@ pub fn number(number: u64) -> Arg<'static> {
 
 /// Returns the arguments of a claim. What is usual is left off at the end: reading it costs Redis time.
 pub fn claim_args(claim: &Claim, now: Option<u64>) -> Vec<Arg<'static>> {
-    let step = slots::step(claim.delay);
-    let mut args = vec![time(now)];
+    let mut args = Vec::with_capacity(USUAL_ARGS);
+    args.push(time(now));
     args.extend([claim.until, claim.delay, claim.window, claim.early, claim.reach, claim.number].map(number));
-    let (more, name) = (u64::from(claim.more), u64::from(claim.name));
-    args.extend([more, claim.version, claim.doubt, claim.keep_ms, name, step].map(number));
+    let (more, name, track) = (u64::from(claim.more), u64::from(claim.name), u64::from(claim.track));
+    args.extend([more, claim.version, claim.doubt, claim.keep_ms, name, claim.limit, track].map(number));
     let unused = claim.unused.map_or((0, 0), |unused| (unused.end, unused.before));
     let is_placed = claim.mine.is_some() || !claim.missing.is_empty();
-    let is_usual = unused.0 == 0 && claim.held == 0 && claim.burst <= 1 && claim.limit == 0 && !is_placed;
+    let is_usual = unused.0 == 0 && claim.held == 0 && claim.burst <= 1 && claim.praise == 0 && !is_placed;
     if is_usual {
         return args;
     }
-    args.extend([unused.0, unused.1, claim.held, claim.burst, claim.limit, u64::from(claim.track)].map(number));
+    args.extend([claim.held, unused.0, unused.1, claim.burst].map(number));
+    args.push(Arg::Number(claim.praise.into()));
     if !is_placed {
         return args;
     }
+    let step = slots::step(claim.delay);
     match claim.mine {
-        Some(mine) => args.extend([number(mine.phase(step)), number(mine.round(step))]),
+        Some(mine) => args.extend([mine.phase(step), mine.round(step), step].map(number)),
         None => {
-            args.extend([Arg::Number(-1), number(u64::from(claim.nodes) * step)]);
+            args.extend([Arg::Number(-1), number(u64::from(claim.nodes) * step), number(step)]);
             args.extend(claim.missing.iter().map(|rank| number(u64::from(*rank) * step)));
         }
     }
     args
 }
+
+/// How many arguments a usual claim has.
+const USUAL_ARGS: usize = 14;
 
 pub fn settle_args(settled: &Settlement) -> [Arg<'static>; 6] {
     let unused = settled.unused.map_or((0, 0), |unused| (unused.end, unused.before));
@@ -101,19 +119,29 @@ pub fn steer_args(steered: &Steered, now: Option<u64>) -> [Arg<'_>; 5] {
     ]
 }
 
-pub fn beat_args(node: &str, until: u64, leaves: bool) -> [Arg<'_>; 4] {
-    [Arg::Text(""), number(until), Arg::Text(node), number(u64::from(leaves))]
+pub fn beat_args(node: &str, until: u64, leaves: bool) -> [Arg<'_>; 5] {
+    [Arg::Text(""), number(until), Arg::Text(node), number(u64::from(leaves)), number(LAYOUT)]
 }
 
-/// Reads the answer of a script that only tells the time.
-pub fn read_time(value: Value) -> Result<u64, LedgerError> {
-    Items::of(value)?.number()
+/// Reads the time that a probe tells. An error if nodes with another layout are there.
+pub fn read_probe(value: Value) -> Result<u64, LedgerError> {
+    let mut items = Items::of(value)?;
+    let (now, layout) = (items.number()?, items.number()?);
+    if layout == 0 || layout == LAYOUT { Ok(now) } else { Err(LedgerError::Layout(layout)) }
+}
+
+/// Reads the layout that is stored. An error if it is not this version's.
+pub fn read_layout(value: Value) -> Result<(), LedgerError> {
+    let text: Option<String> = redis::from_redis_value(value).map_err(|_| unreadable())?;
+    let layout = text.map(|text| text.parse().unwrap_or(0));
+    layout.filter(|layout| *layout != LAYOUT).map_or(Ok(()), |layout| Err(LedgerError::Layout(layout)))
 }
 
 /// Reads the answer to a claim.
 pub fn read_answer(value: Value) -> Result<Answer, LedgerError> {
     let mut items = Items::of(value)?;
     let (kind, now, name) = (items.number()?, items.number()?, items.number()?);
+    let successes = if kind > 1 { items.number()? } else { 0 };
     let ruling = match kind {
         0 => Ruling::TooLate,
         1 => Ruling::News(items.news()?),
@@ -137,15 +165,18 @@ pub fn read_answer(value: Value) -> Result<Answer, LedgerError> {
         }),
         _ => return Err(unreadable()),
     };
-    Ok(Answer { now, name, ruling })
+    Ok(Answer { now, name, successes, ruling })
 }
 
-/// Reads the answer to a heartbeat; `None` if it came too late.
+/// Reads the answer to a heartbeat; `None` if it came too late. An error if nodes with another layout are there.
 pub fn read_beat(value: Value) -> Result<Option<Beat>, LedgerError> {
     let mut items = Items::of(value)?;
     let now = items.number()?;
     if items.is_empty() {
         return Ok(None);
+    }
+    if items.0.len() == 1 {
+        return Err(LedgerError::Layout(items.number()?));
     }
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let (name, nodes, rank) = (items.number()?, small(items.number()?), small(items.number()?));

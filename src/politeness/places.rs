@@ -13,6 +13,8 @@ use super::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Places {
     limit: usize,
+    /// How many nodes of a fleet share the places. 1 if this one may use all of them.
+    nodes: usize,
     /// Moving average of how long a place is kept, in microseconds: dividing a [`Duration`] takes ten times as long.
     kept_us: u64,
 }
@@ -22,15 +24,24 @@ const WEIGHT: u64 = 8;
 
 impl Places {
     pub(super) fn new(concurrency: u32) -> Self {
-        Places { limit: concurrency.max(1) as usize, kept_us: 0 }
+        Places { limit: concurrency.max(1) as usize, nodes: 1, kept_us: 0 }
     }
 
     pub(super) fn change(&mut self, concurrency: u32) {
         self.limit = concurrency.max(1) as usize;
     }
 
+    pub(super) fn share(&mut self, nodes: u32) {
+        self.nodes = nodes.max(1) as usize;
+    }
+
     pub(super) fn limit(&self) -> usize {
-        self.limit
+        self.part(self.limit)
+    }
+
+    /// Returns this node's part of so many places.
+    pub(super) fn part(&self, limit: usize) -> usize {
+        if self.nodes == 1 { limit } else { (limit / self.nodes).max(1) }
     }
 
     /// Returns how long a place is usually kept; zero if no visit has left one yet.
@@ -56,9 +67,10 @@ impl Places {
     /// Returns when the visit behind `ahead` others finds a place, if the visits in flight end after these times and
     /// every other visit keeps its place for as long as usual.
     pub(super) fn predict(&self, mut ends: SmallVec<[Duration; 8]>, ahead: usize, now: Timestamp) -> Timestamp {
-        let free = self.limit.saturating_sub(ends.len());
-        let beyond = ends.len().saturating_sub(self.limit);
-        let (round, place) = (ahead / self.limit, ahead % self.limit);
+        let limit = self.limit();
+        let free = limit.saturating_sub(ends.len());
+        let beyond = ends.len().saturating_sub(limit);
+        let (round, place) = (ahead / limit, ahead % limit);
         let first = if place < free { Duration::ZERO } else { *ends.select_nth_unstable(beyond + place - free).1 };
         let rounds = u32::try_from(round).unwrap_or(u32::MAX);
         now + first + self.kept().saturating_mul(rounds)
@@ -110,6 +122,15 @@ mod tests {
         places.observe(at(0), at(8_000));
         places.observe(at(0), at(16_000));
         assert_eq!(places.kept(), Duration::from_secs(9));
+    }
+
+    #[test]
+    fn nodes_that_share_the_places_have_a_part_each_and_at_least_one() {
+        let mut places = Places::new(5);
+        for (nodes, limit) in [(2, 2), (5, 1), (8, 1), (1, 5), (0, 5)] {
+            places.share(nodes);
+            assert_eq!(places.limit(), limit, "{nodes} nodes");
+        }
     }
 
     #[test]

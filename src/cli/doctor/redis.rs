@@ -10,6 +10,7 @@ use crate::clock;
 use crate::config::{self, Config, RedisUrl, Sources};
 use crate::ledger::link::{LedgerError, Link, Shard};
 use crate::ledger::rights::{self, OLDEST_REDIS, RIGHTS};
+use crate::ledger::words;
 use crate::upstream::Trust;
 
 /// How many round trips are measured.
@@ -61,6 +62,7 @@ async fn look(link: &Link, fleet: &str) -> Vec<Finding> {
             Ok(found) => findings.extend(found),
             Err(error) => findings.push(unreachable(&error)),
         }
+        findings.extend(layout(link, shard, fleet).await.err().map(|error| unreachable(&error)));
     }
     if !findings.iter().any(|finding| finding.about == "redis" && finding.level == Level::Fail) {
         findings.push(may(link, fleet).await);
@@ -88,6 +90,16 @@ async fn look_at(link: &Link, shard: &Shard) -> Result<Vec<Finding>, LedgerError
     found.extend(info.memory(&name));
     found.extend(trips(link, shard, &name).await);
     Ok(found)
+}
+
+/// Checks that the nodes at this server, if there are any, store the same as this version. Other errors are found by
+/// the other checks.
+async fn layout(link: &Link, shard: &Shard, fleet: &str) -> Result<(), LedgerError> {
+    let [.., key] = words::node_keys(fleet, words::lowest_bucket(fleet, &link.map(), shard));
+    let mut command = redis::cmd("GET");
+    command.arg(&key);
+    let Ok(answer) = link.ask_shard(shard, &command).await else { return Ok(()) };
+    words::read_layout(answer)
 }
 
 /// Measures round trips.
@@ -138,6 +150,7 @@ fn unreachable(error: &LedgerError) -> Finding {
         LedgerError::Readonly => "name the master, or its Sentinels with redis+sentinel://host:26379/mymaster",
         LedgerError::OutOfMemory => "CONFIG SET maxmemory, or a larger machine",
         LedgerError::NoPermission(_) => "see the rights in docs/scaling.md",
+        LedgerError::Layout(_) => "run the same version on all nodes, or give this fleet a fleet.name of its own",
         LedgerError::Unready(_) | LedgerError::Protocol(_) => "look into the log of Redis",
     };
     Finding::fail("redis", error.to_string(), fix)

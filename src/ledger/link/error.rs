@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use redis::{ErrorKind, RedisError, ServerError};
+use redis::ServerError;
+
+use super::super::words::LAYOUT;
 
 /// How much of a server's own text is kept.
 const LONGEST: usize = 200;
@@ -25,6 +27,8 @@ pub enum LedgerError {
     WrongPassword,
     /// The user lacks a right; the server's text names it.
     NoPermission(String),
+    /// Nodes of another version of curtsy use the same keys, with this layout.
+    Layout(u64),
     /// Any other error of the server, or an answer that curtsy cannot read.
     Protocol(String),
 }
@@ -40,6 +44,7 @@ impl LedgerError {
             LedgerError::OutOfMemory => "out-of-memory",
             LedgerError::WrongPassword => "wrong-password",
             LedgerError::NoPermission(_) => "no-permission",
+            LedgerError::Layout(_) => "layout",
             LedgerError::Protocol(_) => "protocol",
         }
     }
@@ -62,6 +67,11 @@ impl fmt::Display for LedgerError {
             LedgerError::OutOfMemory => f.write_str("Redis is full: raise its maxmemory"),
             LedgerError::WrongPassword => f.write_str("Redis refuses the user or password in fleet.redis"),
             LedgerError::NoPermission(told) => write!(f, "the Redis user lacks a right: {told}"),
+            LedgerError::Layout(theirs) => write!(
+                f,
+                "another version of curtsy uses this fleet.name: its keys have layout {theirs}, this version needs \
+                 {LAYOUT}. Run one version, or set another fleet.name"
+            ),
             LedgerError::Protocol(told) => write!(f, "Redis gave an answer that curtsy cannot use: {told}"),
         }
     }
@@ -122,14 +132,4 @@ pub(super) fn refused(error: &ServerError) -> Refused {
         }
         _ => LedgerError::Protocol(told()),
     })
-}
-
-/// Sorts an error of the client library: the connection broke, or the answer is not in Redis' protocol.
-pub(super) fn failed(error: &RedisError) -> LedgerError {
-    match error.kind() {
-        ErrorKind::AuthenticationFailed => LedgerError::WrongPassword,
-        ErrorKind::Io => LedgerError::Away(error.to_string().into()),
-        ErrorKind::Parse => LedgerError::Protocol("it does not speak the protocol of Redis".to_owned()),
-        _ => LedgerError::Protocol(error.to_string().chars().take(LONGEST).collect()),
-    }
 }

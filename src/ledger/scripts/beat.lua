@@ -1,12 +1,16 @@
 -- beat: notes that a node is there, and tells it who else is.
--- KEYS nodes (by joining time), beats (by last heartbeat). ARGV: 1 now ('' = TIME), 2 until, 3 node, 4 leaves.
--- Answers {now, name, nodes, rank, evicted keys, ranks of missing nodes…}; {now} if it comes too late.
+-- KEYS nodes (by joining time), beats (by last heartbeat), layout. ARGV: 1 now ('' = TIME), 2 until, 3 node, 4 leaves,
+-- 5 layout. Answers {now, name, nodes, rank, evicted keys, ranks of missing nodes…}; {now} if it comes too late;
+-- {now, layout} if the keys have another layout.
 local now = tonumber(ARGV[1])
 if not now then
   local t = redis.call('TIME')
   now = tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 if now > tonumber(ARGV[2]) then return {now} end
+local layout = redis.call('GET', KEYS[3])
+if layout and layout ~= ARGV[5] then return {now, tonumber(layout) or 0} end
+redis.call('SET', KEYS[3], ARGV[5], 'PX', 2592000000)
 local text = string.format('%.0f', now)
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now - 60000000))) do
   redis.call('ZREM', KEYS[1], gone)

@@ -13,6 +13,6 @@ if ARGV[4] == '1' then
   local held = tonumber(redis.call('HGET', host, 'h') or '0')
   if held > now then redis.call('HSET', host, 'h', string.format('%.0f', now)) end
 end
-if ARGV[5] == '1' then redis.call('HDEL', host, 'r', 'o') end
+if ARGV[5] == '1' then redis.call('HDEL', host, 'r', 'o', 's') end
 redis.call('PEXPIRE', host, 31622400000)
 return version

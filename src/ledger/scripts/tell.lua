@@ -12,6 +12,7 @@ end
 if fits and ARGV[3] ~= '' then
   version, record = version + 1, ARGV[3]
   redis.call('HSET', host, 'v', version, 'r', record)
+  redis.call('HDEL', host, 's')
 end
 if tonumber(ARGV[4]) > 0 and redis.call('PTTL', host) < tonumber(ARGV[4]) then redis.call('PEXPIRE', host, ARGV[4]) end
 return {fits and 1 or 0, version, held, tonumber(f[3]) or 0, record, f[5] or ''}

@@ -11,8 +11,12 @@ pub struct Appointment {
     pub number: u64,
     /// The version of what the node knows about the host.
     pub version: u64,
-    /// Changes of an operator at this node that the ledger does not know yet. Until it does, its word is older.
+    /// Changes of an operator at this node that are on their way to the ledger. Until it knows them, its word is older.
     pub unshared: u32,
+    /// What the ledger must be told when it answers again.
+    pub owed: Owed,
+    /// The interval of the last quota that the fleet knows, in milliseconds.
+    pub quota: u32,
     /// A granted turn that was not sent.
     unused: Option<UnusedTurn>,
     /// The turn of the last robots.txt fetch, which the page that waited for it shares.
@@ -21,7 +25,33 @@ pub struct Appointment {
     slot: u64,
 }
 
+/// What a node learned or was set while it could not tell the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// A hold, or what the host taught.
+    pub record: bool,
+    /// What an operator set.
+    pub steering: bool,
+    /// An operator let the host forget everything.
+    pub forget: bool,
+}
+
 impl Appointment {
+    /// Whether an operator has set something here that the ledger does not know yet.
+    pub fn is_ahead(&self) -> bool {
+        self.unshared > 0 || self.owed.steering
+    }
+
+    /// Notes the interval of a quota. Returns whether it differs by more than a tenth from what the fleet knows, so
+    /// that the fleet must be told.
+    pub fn hears_quota(&mut self, every: u32) -> bool {
+        let is_news = every.abs_diff(self.quota) > self.quota / 10;
+        if is_news {
+            self.quota = every;
+        }
+        is_news
+    }
+
     /// Returns what to ask for a visit with these terms. Takes the number and the unused turn out: at most one claim
     /// may carry them.
     pub fn wish(&mut self, terms: &TurnTerms) -> Wish {
@@ -32,6 +62,7 @@ impl Appointment {
             held: terms.held_until.as_micros(),
             limit: terms.limit as u64,
             track: terms.is_slow || terms.burst > 1,
+            praise: if self.version > 0 { terms.praise } else { 0 },
             more: terms.more,
             number: std::mem::take(&mut self.number),
             version: self.version,
@@ -80,5 +111,17 @@ impl Appointment {
     /// Forgets what another server was asked.
     pub fn forget(&mut self) {
         (self.number, self.unused, self.fetched) = (0, None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_told_when_it_changes_by_a_tenth() {
+        let mut appointment = Appointment::default();
+        let heard = [0, 1_000, 1_099, 1_101, 1_101, 900, 0].map(|every| appointment.hears_quota(every));
+        assert_eq!(heard, [false, true, false, true, false, true, true]);
     }
 }

@@ -35,6 +35,9 @@ pub struct Claim {
     pub limit: u64,
     /// Whether the start must be counted among the requests in flight.
     pub track: bool,
+    /// Answers that the node has heard since its last claim and that may let the pace rise; -1 if the row of successes
+    /// is broken.
+    pub praise: i32,
     /// The node's own slots, if it may start only at them.
     pub mine: Option<Slots>,
     /// The ranks of missing nodes, and how many nodes there are: their slots are left to them.
@@ -57,6 +60,8 @@ pub struct Answer {
     pub now: u64,
     /// The server that answers, if it was asked for its name.
     pub name: u64,
+    /// The successes in a row of all nodes, if the claim has added some.
+    pub successes: u64,
     pub ruling: Ruling,
 }
 

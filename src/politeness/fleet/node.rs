@@ -43,6 +43,8 @@ pub struct Wish {
     pub held: u64,
     pub limit: u64,
     pub track: bool,
+    /// Successes that the other nodes do not know of; -1 if the row was broken.
+    pub praise: i32,
     /// Whether another visit waits behind this one.
     pub more: bool,
     pub number: u64,
@@ -165,6 +167,7 @@ impl Node {
             burst: wish.burst,
             limit: wish.limit,
             track: wish.track,
+            praise: wish.praise,
             mine: None,
             missing: self.standing.missing().to_vec(),
             nodes: self.standing.slots().nodes,

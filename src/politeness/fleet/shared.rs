@@ -47,6 +47,8 @@ struct HostBook {
     tokens: u64,
     record: String,
     overrides: String,
+    /// Successes in a row since the record was told.
+    successes: u64,
     /// Requests in flight by the ends of their windows, and until when they are counted.
     places: BTreeMap<u64, u64>,
     /// The last start that was not counted. `None` while no start is.
@@ -81,12 +83,12 @@ impl HostBook {
     }
 
     /// Returns when a start behind `ahead` numbers can be, if it may be at `spaced` by the spacing alone.
-    fn place_in_time(&self, claim: &Claim, spaced: u64, ahead: u64, now: u64) -> u64 {
+    fn place_in_time(&self, claim: &Claim, (last, spaced): (u64, u64), ahead: u64, now: u64) -> u64 {
         let step = claim.delay + claim.window;
         let mut at = (spaced.max(self.held).max(self.closed) + ahead * step).max(now + claim.reach);
         if claim.burst > 1 {
             // The end of a window names its start, so two starts of a burst must differ.
-            at = at.max((self.last.unwrap_or(0) + 1).saturating_sub(claim.window));
+            at = at.max((last + 1).saturating_sub(claim.window));
         }
         let slot = slots::step(claim.delay);
         if let Some(mine) = claim.mine {
@@ -165,7 +167,10 @@ impl Shared {
     /// Answers a claim.
     pub fn claim(&mut self, host: &str, claim: &Claim, now: u64) -> Answer {
         let name = if claim.name { self.name } else { 0 };
-        Answer { now, name, ruling: self.rule(host, claim, now) }
+        let ruling = self.rule(host, claim, now);
+        let is_ruled = matches!(ruling, Ruling::NotUntil(_) | Ruling::Go(_));
+        let book = self.hosts.get(host).filter(|_| is_ruled && claim.praise > 0);
+        Answer { now, name, successes: book.map_or(0, |book| book.successes), ruling }
     }
 
     fn rule(&mut self, host: &str, claim: &Claim, now: u64) -> Ruling {
@@ -178,9 +183,10 @@ impl Shared {
         }
         let (mut last, mut tokens, handed_back) = self.last_start(host, claim, now);
         let book = self.hosts.entry(host.to_owned()).or_default();
+        book.successes = u64::try_from(claim.praise).map_or(0, |praise| book.successes + praise);
         if handed_back {
             // Kept even if this claim is refused.
-            (book.last, book.tokens) = (Some(last), tokens);
+            book.last = Some(last);
             claim.unused.into_iter().for_each(|unused| book.free(unused.end));
         }
         if claim.doubt > last {
@@ -192,7 +198,7 @@ impl Shared {
         let number = if is_outstanding { claim.number } else { book.drawn + 1 };
         book.drawn = book.drawn.max(number);
         let ahead = if handed_back { 0 } else { number - book.served - 1 };
-        let at = book.place_in_time(claim, spaced, ahead, now);
+        let at = book.place_in_time(claim, (last, spaced), ahead, now);
         let line = book.drawn - book.served - 1;
         if let Some(look_again) = book.places_at(claim, last, number - book.served, now) {
             return Ruling::NotUntil(NotUntil { at: look_again.max(at), number, line, why: Obstacle::Places });
@@ -237,9 +243,8 @@ impl Shared {
             return (now, 0, false);
         }
         match claim.unused.filter(|unused| unused.end == last) {
-            Some(_) if claim.burst > 1 => (last, tokens + TOKEN, true),
-            Some(unused) => (unused.before, tokens, true),
-            None => (last, tokens, false),
+            Some(unused) if claim.burst <= 1 => (unused.before, tokens, true),
+            _ => (last, tokens, false),
         }
     }
 
@@ -278,7 +283,7 @@ impl Shared {
         book.held = book.held.max(told.held);
         let fits = told.version == book.version;
         if let Some(record) = told.record.as_ref().filter(|_| fits) {
-            (book.record, book.version) = (record.clone(), book.version + 1);
+            (book.record, book.version, book.successes) = (record.clone(), book.version + 1, 0);
         }
         (fits, book.news())
     }
@@ -295,7 +300,7 @@ impl Shared {
             book.held = book.held.min(now);
         }
         if steered.forget {
-            (book.record, book.overrides) = (String::new(), String::new());
+            (book.record, book.overrides, book.successes) = (String::new(), String::new(), 0);
         }
         book.version
     }

@@ -28,18 +28,44 @@ pub struct TurnTerms {
     pub follows_fetch: bool,
     /// How long a start matters to the next one.
     pub keep: Duration,
+    /// Successes since the last claim, for the other nodes; -1 if the row was broken.
+    pub praise: i32,
 }
 
 impl Lane {
-    /// Returns what the ledger must know about a visit that was told to start; `None` if it needs no turn of the
-    /// ledger: it rides, pacing is not enforced, or starts are not spaced.
+    /// Whether a visit that was told to start needs a turn of the ledger: not if it rides, pacing is not enforced, or
+    /// starts are not spaced.
+    pub fn needs_turn(&mut self, ticket: Ticket) -> bool {
+        self.is_spaced() && self.holds_turn(ticket)
+    }
+
+    /// Whether starts are spaced. If not, nodes ask the ledger for no turns, and each has its part of the places.
+    pub fn is_spaced(&self) -> bool {
+        !self.turns.spacing().delay.is_zero()
+    }
+
+    /// Leaves this lane its part of the places, because the ledger does not count those of the other nodes.
+    pub fn share_places(&mut self, nodes: u32) {
+        self.places.share(nodes);
+    }
+
+    /// Takes the successes in a row of all nodes, as an answer to a claim says.
+    pub fn praised(&mut self, successes: u64) {
+        if let Some(lessons) = &mut self.lessons {
+            lessons.pace.praised(successes);
+        }
+    }
+
+    /// Returns what the ledger must know about a visit that was told to start; `None` if it needs no turn. Call it once
+    /// for each claim: it takes out the successes that were not told yet.
     pub fn turn_terms(&mut self, ticket: Ticket) -> Option<TurnTerms> {
-        if !self.holds_turn(ticket) || self.turns.spacing().delay.is_zero() {
+        if !self.needs_turn(ticket) {
             return None;
         }
         let follows_fetch = self.roll.get_mut(ticket)?.purpose == Purpose::AfterRobotsFetch;
         let gap = self.turns.gap();
         let saving_up = self.policy.delay.saturating_mul(self.policy.burst.max(1));
+        let praise = self.lessons.as_mut().map_or(0, |lessons| lessons.pace.take_praise());
         Some(TurnTerms {
             gap,
             burst: self.turns.spacing().burst,
@@ -49,6 +75,7 @@ impl Lane {
             more: self.queued() > 0,
             follows_fetch,
             keep: saving_up.max(gap).max(self.policy.max_crawl_delay).max(Duration::from_secs(60)) * 2,
+            praise,
         })
     }
 

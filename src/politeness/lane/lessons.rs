@@ -147,7 +147,7 @@ impl Lane {
     pub(super) fn concurrency_for(&self, asked: Duration, now: Timestamp) -> usize {
         let Some(Learned { learning, pace, .. }) = self.lessons.as_deref() else { return self.places.limit() };
         let base = self.delays.configured.max(asked);
-        pace.concurrency(self.policy.concurrency, base, learning, now).max(1) as usize
+        self.places.part(pace.concurrency(self.policy.concurrency, base, learning, now).max(1) as usize)
     }
 
     /// Counts a request that is sent. Returns the epoch with which its answer must be reported.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Lane, Turns, plain_spacing};
-use crate::politeness::pace::{self, Pace};
+use crate::politeness::pace::{self, Pace, PaceRecord};
 use crate::politeness::policy::{LearningPolicy, Overrides, Policy};
 use crate::politeness::time::Timestamp;
 use crate::politeness::turns;
@@ -66,6 +66,34 @@ impl Lane {
         self.steer(overrides, now);
         self.recall(memory, schooling, now);
         self.set_pause(memory.bounded(schooling, now).paused_until);
+        self.unsaved = true;
+    }
+
+    /// Replaces what was learned here by what the fleet knows. Without overrides, what an operator set here stays. Grants
+    /// no visit an earlier start, as [`Lane::adopt`].
+    pub fn take_in(
+        &mut self,
+        memory: &HostMemory,
+        record: Option<&PaceRecord>,
+        overrides: Option<Overrides>,
+        schooling: &LearningPolicy,
+        now: Timestamp,
+    ) {
+        let memory = memory.bounded(schooling, now);
+        if let Some(overrides) = overrides {
+            self.steer(overrides, now);
+            self.set_pause(memory.paused_until);
+        }
+        let learning = self.learning(schooling);
+        match (record, &mut self.lessons) {
+            (Some(record), _) => self.lessons_or_new(schooling, now).pace.take_in(record, &learning, now),
+            (None, Some(lessons)) => lessons.pace.forget(),
+            (None, None) => {}
+        }
+        if let Some(until) = memory.held_until {
+            self.hold(until, now);
+        }
+        self.respace(now);
         self.unsaved = true;
     }
 

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use super::QuotaRecord;
 use super::steps::{millis, span};
 use crate::politeness::signals::{PaceSignal, Quota, Signals};
 use crate::politeness::time::Timestamp;
@@ -72,6 +73,26 @@ impl Allowance {
 
     pub(super) fn doubted(&self, now: Timestamp) -> bool {
         now < self.doubted_until
+    }
+
+    /// Returns what other nodes must know about the quota; `None` if there is none.
+    pub(super) fn record(&self, now: Timestamp) -> Option<QuotaRecord> {
+        (now < self.reset).then(|| QuotaRecord {
+            left: self.left,
+            every: self.every,
+            reset_left_ms: millis(self.reset.since(now)),
+            doubt_left_s: u32::try_from(self.doubted_until.since(now).as_secs()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Takes a quota that another node has heard of.
+    pub(super) fn take_in(&mut self, quota: &QuotaRecord, now: Timestamp) {
+        if self.last_sent == Timestamp::START {
+            self.last_sent = now;
+        }
+        (self.left, self.every) = (quota.left, quota.every);
+        self.reset = now + span(quota.reset_left_ms).min(FRESH);
+        self.doubted_until = now + Duration::from_secs(quota.doubt_left_s.into()).min(DOUBT);
     }
 
     /// Whether the host refuses although its quota has some left.

@@ -19,6 +19,7 @@
 mod allowance;
 mod auto;
 mod memory;
+mod record;
 mod steps;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ use super::signals::{PaceSignal, Signals};
 use super::time::Timestamp;
 
 pub use self::memory::PaceMemory;
+pub use self::record::{LimitRecord, PaceRecord, QuotaRecord};
 
 /// The settings of learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{Learning, What};
+use super::{Learning, PaceRecord, What};
 use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
 
@@ -30,6 +30,8 @@ pub(super) struct Steps {
     raised: u32,
     errors: u16,
     successes: u16,
+    /// Successes that the other nodes of a fleet do not know of; -1 if the row was broken.
+    untold: i16,
 }
 
 /// The delay below which a probe failed.
@@ -82,7 +84,7 @@ impl Steps {
             }
             PaceSignal::Throttled => self.throttled(epoch, base, learning, now),
             PaceSignal::Failed => {
-                self.successes = 0;
+                (self.successes, self.untold) = (0, -1);
                 None
             }
             PaceSignal::Neutral | PaceSignal::Suspect => None,
@@ -95,6 +97,9 @@ impl Steps {
         }
         self.errors = 0;
         self.successes = self.successes.saturating_add(1);
+        if self.untold >= 0 {
+            self.untold = self.untold.saturating_add(1);
+        }
         if self.successes < learning.successes {
             return None;
         }
@@ -196,6 +201,34 @@ impl Steps {
 
     pub(super) fn successes(&self) -> u16 {
         self.successes
+    }
+
+    pub(super) fn raised(&self) -> u32 {
+        self.raised
+    }
+
+    pub(super) fn take_praise(&mut self) -> i32 {
+        std::mem::take(&mut self.untold).into()
+    }
+
+    /// Takes the successes of all nodes. Those of this node since it told them are not among them.
+    pub(super) fn praised(&mut self, successes: u16) {
+        self.successes = successes.saturating_add(u16::try_from(self.untold).unwrap_or(0));
+    }
+
+    /// Goes on with what all nodes have learned. Epochs never go back, so that answers on their way are judged rightly.
+    pub(super) fn take_in(&mut self, record: &PaceRecord, now: Timestamp) {
+        let later = |mine: u32, theirs: u32| if before(theirs, mine) { mine } else { theirs };
+        *self = Steps {
+            learned: record.learned,
+            floor: record.floor(now),
+            probed_from: record.probed_from,
+            epoch: later(self.epoch, record.epoch),
+            raised: later(self.raised, record.raised),
+            errors: record.errors,
+            successes: 0,
+            untold: 0,
+        };
     }
 }
 

@@ -5,6 +5,7 @@
 //! makes a long run. [`FleetFlaw`] makes the nodes or the ledger do something wrong: each flaw must be caught.
 
 mod faults;
+mod lessons;
 mod nodes;
 
 use std::collections::BTreeMap;
@@ -50,6 +51,8 @@ enum FleetFlaw {
     SendsEarly,
     /// The ledger grants a burst without taking a token.
     TakesNoToken,
+    /// A node that is back starts wherever the ledger lets it, although others may still be alone.
+    ReturnsAtOnce,
 }
 
 #[derive(Clone, Debug)]
@@ -301,6 +304,7 @@ impl FleetWorld {
             Some(FleetFlaw::IgnoresHolds) => claim.held = 0,
             Some(FleetFlaw::NeverDoubts) => claim.doubt = 0,
             Some(FleetFlaw::IgnoresTheMissing) => claim.missing.clear(),
+            Some(FleetFlaw::ReturnsAtOnce) => claim.mine = None,
             Some(FleetFlaw::TakesNoToken) if claim.burst > 1 => claim.burst *= 2,
             _ => {}
         }
@@ -346,6 +350,7 @@ fn every_flaw_of_a_fleet_is_caught() {
         FleetFlaw::SendsLate,
         FleetFlaw::SendsEarly,
         FleetFlaw::TakesNoToken,
+        FleetFlaw::ReturnsAtOnce,
     ];
     for flaw in flaws {
         let caught = (0..150).any(|seed| FleetWorld::new(seed, Some(flaw)).run().is_err());

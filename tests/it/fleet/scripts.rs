@@ -1,7 +1,7 @@
 //! The scripts against the pure ledger: the same calls must get the same answers.
 
 use curtsy::config::{self, RedisUrl};
-use curtsy::ledger::link::{Arg, Link};
+use curtsy::ledger::link::{Arg, LedgerError, Link};
 use curtsy::ledger::words;
 use curtsy::politeness::fleet::calls::{Claim, Go, NotUntil, Obstacle, Ruling, Settlement, Steered, Told, UnusedTurn};
 use curtsy::politeness::fleet::shared::Shared;
@@ -18,6 +18,8 @@ const NOW: u64 = 1_700_000_000_000_000;
 struct Both {
     pure: Shared,
     link: Link,
+    /// What the last claim was told about the successes of all nodes.
+    successes: u64,
 }
 
 impl Both {
@@ -26,7 +28,7 @@ impl Both {
         let trust = Trust::load(&config::Config::default().tls).expect("roots");
         let link = Link::new(&[url], trust.without_alpn(), PATIENCE).expect("there is a URL");
         link.connect(&link.map().shards()[0]).await.expect("it answers");
-        Both { pure: Shared::named(1), link }
+        Both { pure: Shared::named(1), link, successes: 0 }
     }
 
     #[track_caller]
@@ -43,7 +45,8 @@ impl Both {
         let answer = self.link.call(&words::CLAIM, &[&keys[0], &keys[1]], &args).await.expect("an answer");
         let redis = words::read_answer(answer).expect("a sound answer");
         let pure = self.pure.claim(host, claim, now);
-        assert_eq!((redis.now, claim.name), (now, redis.name > 0));
+        assert_eq!((redis.now, claim.name, redis.successes), (now, redis.name > 0, pure.successes));
+        self.successes = redis.successes;
         Self::agree(&pure.ruling, redis.ruling, claim)
     }
 
@@ -77,8 +80,9 @@ impl Both {
 
     async fn beat(&mut self, node: &str, now: u64) {
         let keys = words::node_keys(FLEET, 0);
-        let args = [words::number(now), words::number(now), Arg::Text(node), words::number(0)];
-        let answer = self.link.call(&words::BEAT, &[&keys[0], &keys[1]], &args).await.expect("an answer");
+        let layout = words::number(words::LAYOUT);
+        let args = [words::number(now), words::number(now), Arg::Text(node), words::number(0), layout];
+        let answer = self.link.call(&words::BEAT, &[&keys[0], &keys[1], &keys[2]], &args).await.expect("an answer");
         let mut redis = words::read_beat(answer).expect("a sound answer").expect("in time");
         redis.name = 1;
         Self::agree(&self.pure.beat(node, false, now), redis, &node);
@@ -153,6 +157,31 @@ async fn the_table_of_cases() {
     // A record is taken only with the version it was learned from.
     both.tell("e", &Told { record: Some("2000 0 0 0".to_owned()), ..Told::default() }).await;
     both.tell("e", &Told { record: Some("9000 0 0 0".to_owned()), ..Told::default() }).await;
+    // Successes of all nodes are counted under one version. A row that breaks at one node is broken for all.
+    let mut at = now + 10_000_000;
+    for (praise, successes) in [(3, 3), (2, 5), (-1, 0), (0, 0), (1, 1)] {
+        let ruling = both.claim("e", &Claim { version: 1, praise, ..claim() }, at).await;
+        assert_eq!((both.successes, matches!(ruling, Ruling::Go(_))), (successes, true), "{praise}");
+        at += 2_000_000;
+    }
+    both.tell("e", &Told { version: 1, record: Some("3000 0 0 0".to_owned()), ..Told::default() }).await;
+    both.claim("e", &Claim { version: 2, praise: 4, ..claim() }, at).await;
+    assert_eq!(both.successes, 4, "under the new version they count from nothing");
+}
+
+#[tokio::test]
+async fn nodes_with_another_layout_are_refused() {
+    let redis = RedisServer::start();
+    let both = Both::new(&redis).await;
+    let keys = words::node_keys(FLEET, 0);
+    let beat = async |layout: u64| {
+        let args = [words::number(NOW), words::number(NOW), Arg::Text("x"), words::number(0), words::number(layout)];
+        let answer = both.link.call(&words::BEAT, &[&keys[0], &keys[1], &keys[2]], &args).await.expect("an answer");
+        words::read_beat(answer)
+    };
+    assert!(beat(words::LAYOUT + 1).await.is_ok(), "it is the first node");
+    assert_eq!(beat(words::LAYOUT).await, Err(LedgerError::Layout(words::LAYOUT + 1)));
+    assert_eq!(redis.run::<usize>(&["ZCARD", &keys[0]]), 1);
 }
 
 #[tokio::test]
@@ -171,6 +200,10 @@ async fn random_calls_get_equal_answers() {
         let name = ["a", "b", "c"][host];
         let burst = [1, 1, 3][host];
         match dice.u32(..20) {
+            0 if dice.bool() => {
+                let record = Some("2000 0 0 0 0 1 1 0".to_owned());
+                both.tell(name, &Told { version: version[host], record, ..Told::default() }).await;
+            }
             0 => {
                 both.tell(name, &Told { version: version[host], held: now + dice.u64(..3_000_000), ..Told::default() })
                     .await;
@@ -199,6 +232,7 @@ async fn random_calls_get_equal_answers() {
                     number: if dice.bool() { numbers[host] } else { 0 },
                     more: dice.bool(),
                     version: version[host],
+                    praise: dice.i32(-1..3),
                     doubt: if dice.u32(..20) == 0 { now } else { 0 },
                     unused: unused.filter(|_| dice.u32(..4) == 0),
                     burst,

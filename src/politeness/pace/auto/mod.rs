@@ -17,6 +17,7 @@ mod disguise;
 mod latency;
 mod noise;
 mod places;
+mod record;
 mod refusal;
 
 use std::time::Duration;

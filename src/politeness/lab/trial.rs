@@ -230,7 +230,7 @@ impl Trial {
     }
 
     fn network(&mut self) -> Duration {
-        Duration::from_secs_f64(0.005 + 0.02 * self.dice.unit())
+        Duration::from_secs_f64(self.server.jitter * (0.25 + self.dice.unit()))
     }
 
     fn close(mut self) -> TrialResult {

@@ -443,11 +443,12 @@ impl Server {
         }
     }
 
-    pub fn answer(&mut self, at: f64, dice: &mut Dice) -> ServerReply {
+    /// `page` is the number of the page that is asked for: a forbidden one stays forbidden.
+    pub fn answer(&mut self, at: f64, page: u32, dice: &mut Dice) -> ServerReply {
         let work = self.work * (0.3 * dice.normal() - 0.045).exp();
         let taken = self.limit.take(at, work, dice);
         let field = self.field(&taken);
-        let forbidden = self.forbidden > 0.0 && dice.unit() < self.forbidden;
+        let forbidden = Dice(page.into()).unit() < self.forbidden;
         match taken.served {
             true if forbidden => ServerReply { status: 403, field, after: work, served: true },
             true => ServerReply { status: 200, field, after: taken.queued.unwrap_or(work), served: true },

@@ -53,8 +53,7 @@ impl Allowance {
             let same = is_less && now < self.reset && reset < self.reset + 2 * HALF_A_SECOND;
             self.reset = if same { reset.min(self.reset) } else { reset };
             self.left = quota.remaining.saturating_sub(in_flight);
-            let lasts = if same { self.reset.since(now + slack) } else { quota.reset.saturating_sub(HALF_A_SECOND) };
-            self.every = millis(lasts.max(HALF_A_SECOND) / self.left.max(1));
+            self.every = millis(quota.reset.saturating_sub(HALF_A_SECOND).max(HALF_A_SECOND) / self.left.max(1));
         } else if now >= self.reset {
             self.reset = Timestamp::START;
         }

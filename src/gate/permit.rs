@@ -270,6 +270,11 @@ impl Permit {
         stay.lane.look(|state| state.lane.may_retry(&book.schooling, now))
     }
 
+    /// Whether the host means "too fast" by a suspect status such as 403.
+    pub fn refuses_in_disguise(&self) -> bool {
+        self.0.as_ref().is_some_and(|stay| stay.lane.look(|state| state.lane.refuses_in_disguise()))
+    }
+
     pub fn waited(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |stay| stay.waited)
     }

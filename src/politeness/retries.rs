@@ -1,6 +1,7 @@
 //! Retries: whether a refused request may be sent again on the client's behalf.
 //!
-//! Three conditions must hold: the request has tries left; its answer is one that may change with time ([`may_retry`]);
+//! Three conditions must hold: the request has tries left; its answer is one that may change with time ([`may_retry`]),
+//! by its status or because the host refuses in disguise ([`Lane::refuses_in_disguise`](super::lane::Lane));
 //! and its host's budget has room ([`Budget`]), so that a host that refuses everything does not get several times the
 //! requests. Whether the request can be sent again at all (its method, its body, how long its client waits) is for the
 //! caller to know.
@@ -25,9 +26,10 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Whether to send a request again that was sent `tries` times and then answered with `status`.
-pub fn may_retry(tries: u32, status: u16, retrying: &RetryPolicy) -> bool {
-    tries <= retrying.max && retrying.statuses.contains(&status)
+/// Whether to send a request again that was sent `tries` times and then answered with `status`. `disguised` says whether
+/// that was a refusal by another status.
+pub fn may_retry(tries: u32, status: u16, disguised: impl FnOnce() -> bool, retrying: &RetryPolicy) -> bool {
+    tries <= retrying.max && (retrying.statuses.contains(&status) || disguised())
 }
 
 /// The retry budget of one host. Every first request adds its share, every retry takes one.
@@ -112,11 +114,13 @@ mod tests {
     #[test]
     fn three_more_tries_for_what_time_heals() {
         let retrying = RetryPolicy::default();
-        assert!(may_retry(1, 429, &retrying) && may_retry(3, 503, &retrying));
-        assert!(!may_retry(4, 429, &retrying));
-        assert!(!may_retry(1, 403, &retrying) && !may_retry(1, 500, &retrying) && !may_retry(1, 200, &retrying));
-        assert!(may_retry(1, 403, &RetryPolicy { statuses: vec![403], ..RetryPolicy::default() }));
-        assert!(!may_retry(1, 429, &RetryPolicy { max: 0, ..RetryPolicy::default() }));
+        let plain = |tries, status, retrying: &RetryPolicy| may_retry(tries, status, || false, retrying);
+        assert!(plain(1, 429, &retrying) && plain(3, 503, &retrying));
+        assert!(!plain(4, 429, &retrying));
+        assert!(!plain(1, 403, &retrying) && !plain(1, 500, &retrying) && !plain(1, 200, &retrying));
+        assert!(plain(1, 403, &RetryPolicy { statuses: vec![403], ..RetryPolicy::default() }));
+        assert!(!plain(1, 429, &RetryPolicy { max: 0, ..RetryPolicy::default() }));
+        assert!(may_retry(3, 403, || true, &retrying) && !may_retry(4, 403, || true, &retrying));
     }
 
     #[test]

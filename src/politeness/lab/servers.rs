@@ -140,6 +140,42 @@ impl ServerLimit for SlidingLog {
     }
 }
 
+/// The requests of this window and a share of those of the window before, refused ones included, as HAProxy counts.
+#[derive(Debug)]
+pub struct SlidingCounter {
+    quota: f64,
+    seconds: f64,
+    window: f64,
+    /// Requests in the window before and in this one.
+    counts: (f64, f64),
+}
+
+impl SlidingCounter {
+    pub fn new(quota: f64, seconds: f64) -> Self {
+        SlidingCounter { quota, seconds, window: 0.0, counts: (0.0, 0.0) }
+    }
+}
+
+impl ServerLimit for SlidingCounter {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> ServerTaken {
+        let window = (at / self.seconds).floor();
+        if window > self.window {
+            self.counts = (if window == self.window + 1.0 { self.counts.1 } else { 0.0 }, 0.0);
+            self.window = window;
+        }
+        self.counts.1 += 1.0;
+        let left = window + 1.0 - at / self.seconds;
+        if self.counts.1 + (self.counts.0 * left).floor() > self.quota {
+            return ServerTaken::refused(left * self.seconds);
+        }
+        ServerTaken::served(None)
+    }
+
+    fn rate(&self, _: f64) -> f64 {
+        self.quota / self.seconds
+    }
+}
+
 /// Two limits at once.
 #[derive(Debug)]
 pub struct Both(pub SlidingLog, pub SlidingLog);
@@ -292,35 +328,40 @@ impl ServerLimit for Moody {
     }
 }
 
-/// A client that exceeds the limit is banned, and every request during the ban renews it.
+/// A client that exceeds a limit is banned.
 #[derive(Debug)]
 pub struct PenaltyBox {
-    bucket: TokenBucket,
+    limit: Box<dyn ServerLimit>,
     ban: f64,
+    /// Whether every request during the ban renews it.
+    renewed: bool,
     until: f64,
 }
 
 impl PenaltyBox {
-    pub fn new(rate: f64, size: f64, ban: f64) -> Self {
-        PenaltyBox { bucket: TokenBucket::new(rate, size), ban, until: -1.0 }
+    pub fn new(limit: Box<dyn ServerLimit>, ban: f64, renewed: bool) -> Self {
+        PenaltyBox { limit, ban, renewed, until: -1.0 }
     }
 }
 
 impl ServerLimit for PenaltyBox {
     fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken {
-        if at >= self.until && self.bucket.take(at, work, dice).served {
+        let banned = at < self.until;
+        if !banned && self.limit.take(at, work, dice).served {
             return ServerTaken::served(None);
         }
-        self.until = at + self.ban;
-        ServerTaken::refused(self.ban)
+        if !banned || self.renewed {
+            self.until = at + self.ban;
+        }
+        ServerTaken::refused(self.until - at)
     }
 
     fn rate(&self, at: f64) -> f64 {
-        self.bucket.rate(at)
+        self.limit.rate(at)
     }
 
     fn burst(&self) -> f64 {
-        self.bucket.burst()
+        self.limit.burst()
     }
 }
 
@@ -372,6 +413,8 @@ pub struct Server {
     pub says: ServerSays,
     /// How long a request takes on average.
     pub work: f64,
+    /// How much longer a message may take than another one on its way to or from the host.
+    pub jitter: f64,
     /// The status of a refusal.
     pub refusal: u16,
     /// The share of pages that are forbidden whatever the pace: they get 403 and count for the limit.
@@ -390,14 +433,22 @@ pub struct ServerReply {
 
 impl Server {
     pub fn new(limit: impl ServerLimit + 'static) -> Self {
-        Server { limit: Box::new(limit), says: ServerSays::Nothing, work: 0.15, refusal: 429, forbidden: 0.0 }
+        Server {
+            limit: Box::new(limit),
+            says: ServerSays::Nothing,
+            work: 0.15,
+            jitter: 0.02,
+            refusal: 429,
+            forbidden: 0.0,
+        }
     }
 
-    pub fn answer(&mut self, at: f64, dice: &mut Dice) -> ServerReply {
+    /// `page` is the number of the page that is asked for: a forbidden one stays forbidden.
+    pub fn answer(&mut self, at: f64, page: u32, dice: &mut Dice) -> ServerReply {
         let work = self.work * (0.3 * dice.normal() - 0.045).exp();
         let taken = self.limit.take(at, work, dice);
         let field = self.field(&taken);
-        let forbidden = self.forbidden > 0.0 && dice.unit() < self.forbidden;
+        let forbidden = Dice(page.into()).unit() < self.forbidden;
         match taken.served {
             true if forbidden => ServerReply { status: 403, field, after: work, served: true },
             true => ServerReply { status: 200, field, after: taken.queued.unwrap_or(work), served: true },

@@ -5,13 +5,14 @@ use std::time::Duration;
 use super::Dice;
 use super::servers::{
     Both, Crowded, FixedWindow, GcraServer, Moody, OneWorker, PenaltyBox, Server, ServerLimit, ServerPlan, ServerSays,
-    SlidingLog, TokenBucket,
+    SlidingCounter, SlidingLog, TokenBucket,
 };
 
 /// Every kind of host: how it is written, and what it does.
 pub const SERVERS: &[(&str, &str)] = &[
     ("window 45/60s", "45 requests in each window of 60 s; windows begin by the host's own clock"),
     ("log 45/60s", "45 requests in any 60 s"),
+    ("counter 40/5s", "40 requests in 5 s, estimated from two windows; refused requests count (HAProxy)"),
     ("bucket 5/s 50", "a token bucket: 5 requests a second, 50 saved up"),
     ("gcra 10/s 3", "requests at least 100 ms apart, 3 at once after a quiet time (nginx limit_req)"),
     ("concurrency 4", "4 requests at the same time"),
@@ -34,30 +35,40 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("ratelimit", "answers carry a RateLimit field with the truth"),
     ("ratelimit+135", "the RateLimit field promises 135 more than there are"),
     ("refusals-count", "refused requests count for a log, too"),
+    (
+        "ban=10s",
+        "who exceeds the limit is refused for 10 s, and every request meanwhile renews that (Apache mod_evasive)",
+    ),
+    ("block=10s", "the same, but nothing renews it (rate-limiter-flexible)"),
     ("others=0.75/s", "other clients take this much out of a bucket"),
     ("status=403", "the status of a refusal (429)"),
     ("forbidden=5%", "this share of the pages answers 403 at any pace"),
     ("latency=300ms", "the mean time of an answer (150ms)"),
+    ("jitter=1ms", "how much longer a message may be under way than another (20ms)"),
 ];
 
 /// Builds the host that `text` describes. `seed` decides what the description leaves open.
 pub fn server(text: &str, seed: u64) -> Result<Server, String> {
     let mut parts = text.split(',').map(str::trim);
     let mut kind = parts.next().unwrap_or_default().split_whitespace();
-    let mut draft = Draft { text, dice: Dice(seed ^ 0x5eed), others: None, refusals_count: false };
+    let mut draft = Draft::new(text, seed ^ 0x5eed);
     let name = kind.next().unwrap_or_default();
     let words: Vec<&str> = kind.collect();
     let mut server = Server::new(Moody(0.0));
     for option in parts {
         draft.set(option, &mut server)?;
     }
-    server.limit = draft.limit(name, &words, server.work)?;
+    let limit = draft.limit(name, &words, server.work)?;
+    server.limit = match draft.ban {
+        Some((ban, renewed)) => Box::new(PenaltyBox::new(limit, ban, renewed)),
+        None => limit,
+    };
     Ok(server)
 }
 
 /// Reads a time such as `50ms`, greater than zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let draft = Draft { text, dice: Dice(0), others: None, refusals_count: false };
+    let draft = Draft::new(text, 0);
     let error = |_| format!("{text:?} is not a time; write it with a unit: 50ms, 1s, 2min, 1h");
     draft.seconds(text).map_err(error).map(Duration::from_secs_f64)
 }
@@ -67,9 +78,15 @@ struct Draft<'a> {
     dice: Dice,
     others: Option<f64>,
     refusals_count: bool,
+    /// The length of a ban, and whether requests renew it.
+    ban: Option<(f64, bool)>,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    fn new(text: &'a str, seed: u64) -> Self {
+        Draft { text, dice: Dice(seed), others: None, refusals_count: false, ban: None }
+    }
+
     fn limit(&mut self, name: &str, words: &[&str], work: f64) -> Result<Box<dyn ServerLimit>, String> {
         let changes = words.iter().position(|word| *word == "then").unwrap_or(words.len());
         let (given, changes) = words.split_at(changes);
@@ -80,6 +97,10 @@ impl Draft<'_> {
                 Box::new(FixedWindow::new(ServerPlan { first, later }, seconds, &mut self.dice))
             }
             ("log", [quota]) => Box::new(self.log(quota, self.refusals_count)?),
+            ("counter", [quota]) => {
+                let (quota, seconds) = self.quota(quota)?;
+                Box::new(SlidingCounter::new(quota, seconds))
+            }
             ("two", [first, second]) => Box::new(Both(self.log(first, false)?, self.log(second, false)?)),
             ("bucket", [rate, size]) => {
                 let plan = ServerPlan { first: self.rate(rate)?, later };
@@ -89,10 +110,12 @@ impl Draft<'_> {
             ("concurrency", [places]) => Box::new(Crowded::new(self.number(places)? as usize, work)),
             ("ban", [ban, "over", quota]) => {
                 let (number, seconds) = self.quota(quota)?;
-                Box::new(PenaltyBox::new(number / seconds, number, self.seconds(ban)?))
+                let bucket = TokenBucket::new(number / seconds, number);
+                Box::new(PenaltyBox::new(Box::new(bucket), self.seconds(ban)?, true))
             }
             ("ban", [rate, size, ban]) => {
-                Box::new(PenaltyBox::new(self.rate(rate)?, self.number(size)?, self.seconds(ban)?))
+                let bucket = TokenBucket::new(self.rate(rate)?, self.number(size)?);
+                Box::new(PenaltyBox::new(Box::new(bucket), self.seconds(ban)?, true))
             }
             ("random", [share]) => Box::new(Moody(self.share(share)?)),
             ("worker", [rate]) => Box::new(OneWorker::new(self.rate(rate)?)),
@@ -109,10 +132,12 @@ impl Draft<'_> {
             ("ratelimit", true) => server.says = ServerSays::Left,
             ("ratelimit", false) => server.says = ServerSays::LeftAnd(self.number(value)? as u32),
             ("refusals-count", true) => self.refusals_count = true,
+            ("ban" | "block", false) => self.ban = Some((self.seconds(value)?, name == "ban")),
             ("others", false) => self.others = Some(self.rate(value)?),
             ("status", false) => server.refusal = value.parse().map_err(|_| self.error(option))?,
             ("forbidden", false) => server.forbidden = self.share(value)?,
             ("latency", false) => server.work = self.seconds(value)?,
+            ("jitter", false) => server.jitter = self.seconds(value)?,
             _ => return Err(self.error(option)),
         }
         Ok(())

@@ -37,6 +37,62 @@ fn auto_uses_unknown_limits_and_rarely_hits_them() {
     assert!(refused <= 6.5 && failed <= 0.1, "{refused} {failed}");
 }
 
+/// An origin that meters 7 requests a second by any of the usual means is used, and the client sees no refusal.
+#[test]
+fn seven_requests_a_second_are_found_within_five_minutes() {
+    for server in
+        ["gcra 7/s 1", "gcra 7/s 6", "bucket 7/s 7", "window 7/1s", "window 35/5s", "log 7/1s", "counter 35/5s"]
+    {
+        for seed in 1..=3 {
+            let trial = run(&format!("{server}, latency=5ms, jitter=2ms"), TrialPolicy::Auto, 900.0, seed);
+            let after = |times: &[f64]| times.iter().filter(|at| **at > 300.0).count() as f64;
+            let (served, refused) = (after(&trial.served_at), after(&trial.refused_at));
+            assert!(served >= 0.9 * 7.0 * 600.0, "{server}: {served}");
+            assert!(trial.refused_per_1000() <= 12.0 && refused <= 0.01 * served, "{server}: {refused}");
+            assert_eq!(trial.failed, 0, "{server}");
+        }
+    }
+}
+
+/// The limits that real limiters set, as the bench meets them: bans over windows and counters, 403, little jitter.
+#[test]
+fn real_limiters_are_used_within_five_minutes() {
+    let servers = [
+        "gcra 8/s 1",
+        "gcra 7/s 6",
+        "counter 40/5s",
+        "counter 12/1s, block=10s",
+        "window 9/1s, ban=10s",
+        "window 9/1s, ban=10s, status=403",
+        "window 7/1s",
+        "window 40/5s, status=403",
+        "window 60/5s",
+        "window 60/5s, block=10s",
+    ];
+    let mut goodput = 0.0;
+    for server in servers {
+        let results =
+            (1..=3).map(|seed| run(&format!("{server}, latency=2ms, jitter=2ms"), TrialPolicy::Auto, 300.0, seed));
+        let results: Vec<_> = results.collect();
+        let mean = |of: fn(&TrialResult) -> f64| results.iter().map(of).sum::<f64>() / 3.0;
+        assert!(mean(TrialResult::goodput) >= 72.0, "{server}: {}", mean(TrialResult::goodput));
+        assert!(mean(TrialResult::refused_per_1000) <= 12.0, "{server}: {}", mean(TrialResult::refused_per_1000));
+        assert!(mean(TrialResult::failed_per_1000) <= 4.0, "{server}: {}", mean(TrialResult::failed_per_1000));
+        goodput += mean(TrialResult::goodput) / servers.len() as f64;
+    }
+    assert!(goodput >= 85.0, "{goodput}");
+}
+
+/// After the first ban, the pace that led there is not tried again.
+#[test]
+fn a_ban_is_kept_out_of() {
+    let of = |policy| run("ban 10s over 12/s", policy, 1800.0, 1);
+    let (auto, steps) = (of(TrialPolicy::Auto), of(TrialPolicy::Steps));
+    assert!(auto.goodput() >= 85.0, "{}", auto.goodput());
+    assert!(auto.refused_per_1000() <= 2.0, "{}", auto.refused_per_1000());
+    assert!(auto.goodput() >= 2.0 * steps.goodput(), "{} {}", auto.goodput(), steps.goodput());
+}
+
 #[test]
 fn steps_does_what_it_did() {
     let (goodput, _, refused, _) = matrix(&scenarios::limiters(), TrialPolicy::Steps);

@@ -71,8 +71,8 @@ pub struct Trial {
     events: BinaryHeap<Reverse<(Timestamp, usize)>>,
     what: Vec<TrialEvent>,
     alarm: Timestamp,
-    /// How often the request of each visit in the lane was sent, by the visit's number.
-    tries: Vec<u32>,
+    /// How often the request of each visit in the lane was sent, and its page, by the visit's number.
+    tries: Vec<(u32, u32)>,
     rival: Option<Rival>,
     result: TrialResult,
 }
@@ -121,7 +121,7 @@ impl Trial {
                     continue;
                 }
                 TrialEvent::Answer(ticket, answer, signals) => self.hear(ticket, answer, signals, now),
-                TrialEvent::Wanted => self.join(Visit::new(ClientId(1), 0), 1, now),
+                TrialEvent::Wanted => self.want(now),
                 TrialEvent::Wake if now == self.alarm => self.alarm = Timestamp::NEVER,
                 TrialEvent::Wake => continue,
             }
@@ -146,14 +146,18 @@ impl Trial {
         self.what.push(event);
     }
 
-    fn join(&mut self, visit: Visit, tries: u32, now: Timestamp) {
-        self.result.wanted += u32::from(tries == 1);
+    fn want(&mut self, now: Timestamp) {
+        self.result.wanted += 1;
+        self.join(Visit::new(ClientId(1), 0), (1, self.result.wanted), now);
+    }
+
+    fn join(&mut self, visit: Visit, tries: (u32, u32), now: Timestamp) {
         let Ok(joined) = self.lane.join(visit, now) else {
             self.result.failed += 1;
             return;
         };
         let number = joined.ticket.number();
-        self.tries.resize(self.tries.len().max(number + 1), 0);
+        self.tries.resize(self.tries.len().max(number + 1), (0, 0));
         self.tries[number] = tries;
     }
 
@@ -161,7 +165,7 @@ impl Trial {
     fn drive(&mut self, now: Timestamp) {
         loop {
             if self.settings.bursts.is_none() && self.lane.queued() == 0 {
-                self.join(Visit::new(ClientId(1), 0), 1, now);
+                self.want(now);
             }
             match self.lane.next_step(now) {
                 Step::Prepare(ticket) => {
@@ -194,7 +198,8 @@ impl Trial {
 
     fn arrive(&mut self, ticket: Ticket, sent: Timestamp, now: Timestamp) {
         let at = since_begin(now);
-        let ServerReply { status, field, after, served } = self.server.answer(at, &mut self.dice);
+        let ServerReply { status, field, after, served } =
+            self.server.answer(at, self.tries[ticket.number()].1, &mut self.dice);
         if served { &mut self.result.served_at } else { &mut self.result.refused_at }.push(at);
         let answered = now + Duration::from_secs_f64(after) + self.network();
         let fields = SignalFields::of(field.as_ref().map(|(name, value)| (*name, value.as_bytes())));
@@ -209,10 +214,12 @@ impl Trial {
         }
         self.lane.leave(ticket, now);
         self.follow_rival(signals.answer, now.since(sent), now);
-        let tries = self.tries[ticket.number()];
+        let (tries, page) = self.tries[ticket.number()];
         if status == self.server.refusal && signals.answer != PaceSignal::Success {
-            if may_retry(tries, status, &self.schooling.retrying) && self.lane.may_retry(&self.schooling, now) {
-                self.join(Visit { retry: true, ..Visit::new(ClientId(1), 0) }, tries + 1, now);
+            let disguised = || self.lane.refuses_in_disguise();
+            let again = may_retry(tries, status, disguised, &self.schooling.retrying);
+            if again && self.lane.may_retry(&self.schooling, now) {
+                self.join(Visit { retry: true, ..Visit::new(ClientId(1), 0) }, (tries + 1, page), now);
             } else {
                 self.result.failed += 1;
             }
@@ -230,7 +237,7 @@ impl Trial {
     }
 
     fn network(&mut self) -> Duration {
-        Duration::from_secs_f64(0.005 + 0.02 * self.dice.unit())
+        Duration::from_secs_f64(self.server.jitter * (0.25 + self.dice.unit()))
     }
 
     fn close(mut self) -> TrialResult {

@@ -103,6 +103,11 @@ impl Lane {
         self.enforced() && self.lessons_or_new(schooling, now).retries.take(now)
     }
 
+    /// Returns whether the host means "too fast" by the status that its last suspect answer had.
+    pub fn refuses_in_disguise(&self) -> bool {
+        self.lessons.as_ref().is_some_and(|lessons| lessons.pace.refuses_in_disguise())
+    }
+
     /// Returns how many retries the host's budget has left; `None` while nothing is kept about the host.
     pub fn retries_left(&self, now: Timestamp) -> Option<u32> {
         self.lessons.as_ref().map(|lessons| lessons.retries.left(now))
@@ -159,7 +164,7 @@ impl Lane {
         }
         let epoch = lessons.pace.sent(load, base, &lessons.learning, now);
         self.respace(now);
-        Some(epoch)
+        Some(epoch.of_retry(retry))
     }
 
     fn learn(

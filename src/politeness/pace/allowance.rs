@@ -48,10 +48,13 @@ impl Allowance {
             if self.last_sent == Timestamp::START {
                 self.last_sent = now;
             }
-            let within = quota.reset.min(FRESH);
+            let reset = now + quota.reset.min(FRESH) + slack;
+            // All answers within a window mean the same reset, each rounded differently. The earliest is closest.
+            let is_less = quota.remaining <= self.left.saturating_add(in_flight).saturating_add(1);
+            let same = is_less && now < self.reset && reset < self.reset + 2 * HALF_A_SECOND;
+            self.reset = if same { reset.min(self.reset) } else { reset };
             self.left = quota.remaining.saturating_sub(in_flight);
             self.every = millis(quota.reset.saturating_sub(HALF_A_SECOND).max(HALF_A_SECOND) / self.left.max(1));
-            self.reset = now + within + slack;
         } else if now >= self.reset {
             self.reset = Timestamp::START;
         }

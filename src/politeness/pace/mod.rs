@@ -99,6 +99,14 @@ pub struct Epoch {
     in_flight: u8,
     /// The request was sent when the pace allowed it, not later because none was there.
     waited: bool,
+    /// The request was sent before, and refused or not answered.
+    retry: bool,
+}
+
+impl Epoch {
+    pub fn of_retry(self, retry: bool) -> Epoch {
+        Epoch { retry, ..self }
+    }
 }
 
 /// How busy a host is.
@@ -333,6 +341,11 @@ impl Pace {
             PaceState::Steps(steps) => steps.probing(),
             PaceState::Auto(auto) => auto.probing(),
         }
+    }
+
+    /// Whether a suspect answer means "too fast" at the moment.
+    pub fn refuses_in_disguise(&self) -> bool {
+        matches!(&self.state, PaceState::Auto(auto) if auto.refuses_in_disguise())
     }
 
     /// What is known about the host's limit, if it is measured.

@@ -151,7 +151,12 @@ impl<'a> Delivery<'a> {
 
     fn wants_retry(&self, sent: &Sent) -> bool {
         match &sent.answer {
-            Answer::Response(response) => may_retry(sent.attempts, response.status().as_u16(), &self.settings.retrying),
+            Answer::Response(response) => {
+                let status = response.status().as_u16();
+                let is_suspect = || self.settings.listening.suspects.contains(&status);
+                let disguised = || is_suspect() && sent.permit.refuses_in_disguise();
+                may_retry(sent.attempts, status, disguised, &self.settings.retrying)
+            }
             Answer::Switched(..) => false,
         }
     }

@@ -46,9 +46,14 @@ const REFUSED_FOR: f32 = 1800.0;
 const PROBE_AFTER: (f32, f32, f32) = (80.0, 600.0, 200.0);
 /// The factor from one try to the next, and that of a probe. A larger probe is refused as often and lasts shorter.
 const UP: f32 = 1.5;
+const UP_TO_BAN: f32 = 1.25;
+/// The way from the limit to a refused pace that is tried next, as a power: a little more than half of it, and a third
+/// where a refusal is costly (matrix: half for all costs 0.2 points and 0.3 refusals).
+const PART: (f32, f32) = (0.6, 0.33);
 const PROBE: f32 = 1.35;
-/// A pace has held after this many sends and this time, or a little more than the host's cycle.
-const HELD_AFTER: (u16, f32) = (12, 20.0);
+/// A pace has held after this many sends and this time, or a little more than the host's cycle. The time is shorter,
+/// down to a quarter, where the limit allows that many requests in it.
+const HELD_AFTER: (u16, f32, f32) = (12, 20.0, 80.0);
 /// Being shut for longer than this shows a window or a ban, not a bucket that fills.
 const SHORT: f32 = 3.0;
 
@@ -111,6 +116,8 @@ pub(super) struct Auto {
     given: u32,
     gave: u32,
     gave_before: u32,
+    /// The time that the first opening took.
+    first: f32,
     attempt: Attempt,
     /// Hold: when the next probe is due. Start: when the pace may be doubled.
     next_at: f64,
@@ -192,16 +199,13 @@ impl Auto {
         }
         self.last_sent = m.now;
         self.places.count();
-        Epoch { number: self.epoch, in_flight: u8::try_from(in_flight).unwrap_or(u8::MAX), waited }
+        let in_flight = u8::try_from(in_flight).unwrap_or(u8::MAX);
+        Epoch { number: self.epoch, in_flight, waited, retry: false }
     }
 
     pub(super) fn heard(&mut self, heard: &PaceReport, m: &Moment) -> Option<PaceStep> {
         let before = self.rate();
-        let (answer, pause) = self.disguise.read(heard.signals.answer, m.now - heard.took.as_secs_f64(), m.now);
-        if pause.is_some() {
-            return Some(PaceStep { what: What::Held, window: pause });
-        }
-        match answer {
+        match self.unmask(heard, m) {
             PaceSignal::Throttled => return self.throttled(heard.epoch, m),
             PaceSignal::Success => self.served(heard.epoch, heard.took.as_secs_f32(), m),
             PaceSignal::Failed | PaceSignal::Neutral | PaceSignal::Suspect => return None,
@@ -242,7 +246,7 @@ impl Auto {
 
     fn probe(&mut self, m: &Moment) {
         if self.is_worth_halving(m.now) {
-            let rate = (self.limit * self.refused_rate).sqrt();
+            let rate = self.limit * (self.refused_rate / self.limit).powf(self.part());
             self.attempt(AutoPhase::Climb, rate, (1.3 * self.credit).min(40.0) + 1.0, m);
         } else if self.bans == 0 || !self.knows_refused(m.now) {
             self.attempt(AutoPhase::Probe, self.limit * PROBE, self.free_excess(), m);
@@ -285,11 +289,13 @@ impl Auto {
         if self.bans > 0 || self.shut <= SHORT || !gives_more || open >= 0.9 * self.shut {
             return false;
         }
-        (self.bans, self.recovery) = (1, self.recovery.max(self.shut));
+        self.bans = 1;
         (self.shut, self.window) = (0.0, 0.0);
         if self.phase == AutoPhase::Check {
-            self.set_limit(self.limit.max((self.given - self.gave) as f32 / open), m);
-            self.credit = self.credit.max(self.gave as f32).min(200.0);
+            // What the first opening gave beyond the limit was saved up.
+            let limit = (self.given - self.gave) as f32 / (open - self.first).max(0.5 * open);
+            self.set_limit(self.limit.max(limit.min(self.rate)), m);
+            self.credit = (self.gave as f32 - self.limit * self.first).clamp(1.0, 200.0);
             self.climb(m);
         }
         true
@@ -297,29 +303,32 @@ impl Auto {
 
     /// Tries the next higher pace, if that is worth a refusal.
     fn climb(&mut self, m: &Moment) {
-        let step = match () {
-            () if self.bans > 0 && self.refused_rate > 3.0 * self.limit => 2.0,
-            () => UP,
-        };
+        let step = if self.bans > 0 && self.refused_rate < 2.2 * self.limit { UP_TO_BAN } else { UP };
         if !self.knows_refused(m.now) {
             self.refused_rate = f32::INFINITY;
         } else if !self.is_worth_halving(m.now) {
             return self.schedule(1, self.cost, m);
         }
-        let step = (self.refused_rate / self.limit).sqrt().min(step);
+        let step = (self.refused_rate / self.limit).powf(self.part()).min(step);
         self.attempt(AutoPhase::Climb, self.limit * step, f32::NEG_INFINITY, m);
+    }
+
+    /// How much of the way to a refused pace to try: less if a refusal is costly.
+    fn part(&self) -> f32 {
+        if self.bans == 0 && self.cost < SHORT { PART.0 } else { PART.1 }
     }
 
     fn is_worth_halving(&self, now: f64) -> bool {
         // The costlier a refusal, the less a few percent are worth one.
-        let worth = if self.bans > 0 { 700.0 } else { 1000.0 };
-        let tight = 1.0 + (self.cost / worth).clamp(0.02, 0.6);
+        let (worth, least) = if self.bans > 0 { (600.0, 0.035) } else { (1000.0, 0.02) };
+        let tight = 1.0 + (self.cost / worth).clamp(least, 0.6);
         self.knows_refused(now) && self.refused_rate > tight * self.limit
     }
 
     fn hold_time(&self) -> f32 {
         // Far below a refused pace, half of the time is enough.
-        let least = if self.refused_rate > 2.0 * self.limit { 10.0 } else { HELD_AFTER.1 };
+        let least = (HELD_AFTER.2 / self.limit).clamp(0.25 * HELD_AFTER.1, HELD_AFTER.1);
+        let least = if self.refused_rate > 2.0 * self.limit { 0.5 * least } else { least };
         (1.1 * self.cycle()).clamp(least, 300.0)
     }
 
@@ -374,7 +383,7 @@ impl Auto {
     }
 
     fn rate(&self) -> f32 {
-        self.latency.bound(self.rate) / self.disguise.slowdown()
+        self.latency.bound(self.rate)
     }
 
     pub(super) fn view(&self) -> LimitView {

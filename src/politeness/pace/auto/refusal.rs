@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Auto, AutoPhase, Epoch, Moment, PaceStep, SHORT, What, before};
+use super::{Auto, AutoPhase, Epoch, Moment, PaceStep, SHORT, What, before, disguise};
 
 /// Waits that outlast the windows that people configure. Beyond so many requests in one opening waits only double:
 /// such a window is long, or the host is fast.
-const WAITS: [f32; 6] = [1.0, 10.0, 61.0, 121.0, 301.0, 901.0];
+const WAITS: [f32; 7] = [1.0, 5.0, 10.0, 61.0, 121.0, 301.0, 901.0];
 const MANY: u32 = 100;
 /// Windows as people configure them.
 const WINDOWS: [f32; 13] = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
@@ -44,6 +44,7 @@ impl Auto {
             self.run.wait = self.next_wait().min(m.longest_wait);
         } else {
             let wait = match self.phase {
+                _ if self.disguise.is_on_trial => disguise::WAITS[0],
                 AutoPhase::Start => (1.0 / m.rate).max(1.0),
                 _ => (1.0 / m.fastest)
                     .max(2.0 / self.limit.min(m.rate))
@@ -73,6 +74,7 @@ impl Auto {
         let RefusalRun { canaries, wait, .. } = self.run;
         let given = if self.phase == AutoPhase::Start { self.accepted } else { self.given };
         match () {
+            () if self.disguise.is_on_trial => disguise::WAITS[usize::from(canaries - 1).min(2)],
             () if canaries == 2 && self.recovery > wait => self.recovery * if given < 2 * MANY { 1.0 } else { 0.5 },
             () if given < MANY => WAITS.into_iter().find(|time| *time > 1.5 * wait).unwrap_or(f32::INFINITY),
             () => (2.0 * wait).max(1.0),
@@ -134,7 +136,12 @@ impl Auto {
                     // Between two refusals of a host that only fills a bucket, nothing could be saved up.
                     let unclear = if self.bans > 0 { time(self.measured_from, self.opened_at) } else { 0.0 };
                     let exact = self.shut <= SHORT && unclear <= 0.1 * measured && (8.0..=120.0).contains(&accepted);
-                    let known = if exact { rate.min((accepted + 1.0) / measured) } else { rate };
+                    // If the host saves nothing up, that is too little: most of the time the pace was lower.
+                    let known = if exact && self.attempt.seconds >= 0.3 * measured {
+                        rate.min((accepted + 1.0) / measured)
+                    } else {
+                        rate
+                    };
                     self.note_refused(known, shut, m.now);
                     self.limit = match () {
                         () if exact => (accepted / measured).min(0.98 * rate),
@@ -160,7 +167,7 @@ impl Auto {
                     self.confirmed = if limit < 0.8 * held { 0 } else { self.confirmed };
                 }
                 self.raised = false;
-                self.set_limit(limit.min(0.97 * held), m);
+                self.set_limit(limit.min(0.97 * if holds { held } else { rate }), m);
                 if few || !holds {
                     self.attempt(AutoPhase::Check, self.limit, f32::NEG_INFINITY, m);
                 } else {
@@ -193,7 +200,7 @@ impl Auto {
         self.note_refused(rate, (m.now - self.run.since) as f32, m.now);
         let least = if long { 0.0 } else { 0.35 * rate };
         self.set_limit((0.7 * rate).min((accepted / time).max(least)), m);
-        self.gave = self.accepted;
+        (self.gave, self.first) = (self.accepted, (self.run.since - self.measured_from) as f32);
         // After a long time shut: a window gives as much again and no more, and a host that bans gives more.
         let look = self.limit.max((2.0 * accepted + 2.0) / (0.5 * time)).min(0.5 * rate);
         let rate = if long && accepted >= 4.0 { look } else { self.limit };

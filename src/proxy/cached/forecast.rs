@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use super::kept::list;
 use super::look::{Judged, judge};
 use super::plan::HostCache;
-use super::respond::How;
+use super::status::How;
 use crate::cache::{self, CacheKeyRef};
 use crate::politeness::Origin;
 use crate::politeness::reuse::request::CacheRequest;
@@ -53,8 +53,8 @@ pub(crate) fn forecast(shared: &Shared, settings: &Settings, request: &ForecastR
     let fields = list(&headers);
     let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
     let (state, entry) = match judge(settings, request.origin, variants.as_deref(), &asked, host) {
-        Judged::Use(entry, How::Fresh) => ("fresh", entry),
-        Judged::Use(entry, _) => ("stale", entry),
+        Judged::Use(entry, How::Fresh, _) => ("fresh", entry),
+        Judged::Use(entry, ..) => ("stale", entry),
         Judged::Validate(entry, _) => ("validate", entry),
         Judged::Miss(_) => return nothing("miss"),
     };

@@ -50,7 +50,8 @@ fuzz_target!(|text: &str| {
 });
 
 fn store(asked: &CacheRequest<'_>, status: u16, fields: &[(String, String)]) -> Option<ReusePolicy> {
-    let response = CacheResponse::read(status, &view(fields), NOW);
+    let fields = view(fields);
+    let response = CacheResponse::read(status, &fields);
     let policy = may_store(asked, &response, &RULES, 0, NOW).ok()?;
     let selecting = Selecting::of(asked, response.vary.expect("`*` is not stored"), policy.flags.ignores_cookie);
     assert!(selecting.matches(asked, policy.flags.ignores_cookie), "an answer is for the request that it answers");

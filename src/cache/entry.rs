@@ -109,8 +109,7 @@ impl Entry {
 
     /// The fields of the head, in order.
     pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
-        let start = memchr(b'\n', &self.head).map_or(self.head.len(), |end| end + 1);
-        self.spans(start).filter_map(|(name, value)| {
+        self.spans(self.fields_start()).filter_map(|(name, value)| {
             Some((str::from_utf8(self.head.get(name.0..name.1)?).ok()?, self.head.get(value.0..value.1)?))
         })
     }
@@ -122,8 +121,9 @@ impl Entry {
 
     /// The fields of the head as a map. Values share the memory of the entry.
     pub fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(16);
-        let start = memchr(b'\n', &self.head).map_or(self.head.len(), |end| end + 1);
+        let start = self.fields_start();
+        // Most fields take some 32 bytes. Age and Cache-Status come on top.
+        let mut headers = HeaderMap::with_capacity((self.head.len() - start) / 32 + 2);
         for (name, value) in self.spans(start) {
             let name = HeaderName::from_bytes(&self.head[name.0..name.1]);
             let value = HeaderValue::from_maybe_shared(self.head.slice(value.0..value.1));
@@ -134,12 +134,18 @@ impl Entry {
         headers
     }
 
+    /// The end of the status line.
+    fn fields_start(&self) -> usize {
+        memchr(b'\n', &self.head).map_or(self.head.len(), |end| end + 1)
+    }
+
     /// Where names and values are in the head.
     fn spans(&self, mut at: usize) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
         let head = &self.head[..];
         std::iter::from_fn(move || {
             let end = at + memchr(b'\r', &head[at..])?;
-            let colon = at + memchr(b':', &head[at..end])?;
+            // Names are short.
+            let colon = at + head[at..end].iter().position(|byte| *byte == b':')?;
             let (name, value) = ((at, colon), ((colon + 2).min(end), end));
             at = end + 2;
             Some((name, value))

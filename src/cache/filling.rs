@@ -29,7 +29,6 @@ const ONE_BLOCK: u64 = 64 << 10;
 /// A body that is being stored.
 #[derive(Debug)]
 pub struct Filling {
-    cache: Arc<Cache>,
     key: CacheKey,
     /// The count of changes when the request was made.
     asked: ChangeCount,
@@ -45,9 +44,38 @@ pub struct Filling {
     pieces: Pieces,
     last: BytesMut,
     came: u64,
-    reserved: u64,
+    room: Room,
     /// Where a large body goes.
     large: Option<(Arc<Entry>, LargeWrite)>,
+}
+
+/// The memory that a filling has reserved. Dropping it gives the memory back.
+#[derive(Debug)]
+struct Room {
+    cache: Arc<Cache>,
+    reserved: u64,
+}
+
+impl Room {
+    fn reserve(&mut self, bytes: u64) -> Result<(), NotStored> {
+        let before = self.cache.filling.fetch_add(bytes, Relaxed);
+        if before + bytes > self.cache.filling_most {
+            self.cache.filling.fetch_sub(bytes, Relaxed);
+            return Err(NotStored::Busy);
+        }
+        self.reserved += bytes;
+        Ok(())
+    }
+
+    fn give_back(&mut self) {
+        self.cache.filling.fetch_sub(std::mem::take(&mut self.reserved), Relaxed);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.give_back();
+    }
 }
 
 impl Filling {
@@ -68,7 +96,6 @@ impl Filling {
         }
         let body = length.filter(|length| *length <= ONE_BLOCK).unwrap_or(0);
         let mut filling = Box::new(Filling {
-            cache: cache.clone(),
             key,
             asked,
             status,
@@ -80,11 +107,11 @@ impl Filling {
             pieces: Pieces::new(),
             last: BytesMut::new(),
             came: 0,
-            reserved: 0,
+            room: Room { cache: cache.clone(), reserved: 0 },
             large: None,
         });
         let is_large = cache.disk.is_some() && length.is_some_and(|length| length > LARGEST_IN_SEGMENT);
-        filling.reserve(head as u64 + if is_large { 0 } else { length.unwrap_or(PIECE as u64) })?;
+        filling.room.reserve(head as u64 + if is_large { 0 } else { length.unwrap_or(PIECE as u64) })?;
         filling.block.reserve(head + body as usize);
         write_head(&mut filling.block, status, headers);
         filling.head_length = filling.block.len();
@@ -97,7 +124,7 @@ impl Filling {
     /// Sends a body to disk from now on, with what has come so far, and gives its memory back.
     fn spill(&mut self) -> Result<(), NotStored> {
         let head = Entry::in_pieces(self.status, self.block.clone().freeze(), Pieces::new(), self.terms.clone());
-        let disk = self.cache.disk.as_ref().ok_or(NotStored::TooLarge)?;
+        let disk = self.room.cache.disk.as_ref().ok_or(NotStored::TooLarge)?;
         let head = Arc::new(head);
         let mut large = disk.begin(self.key.clone(), head.clone()).ok_or(NotStored::Busy)?;
         self.finish_piece();
@@ -105,17 +132,7 @@ impl Filling {
             return Err(NotStored::Busy);
         }
         self.large = Some((head, large));
-        self.cache.filling.fetch_sub(std::mem::take(&mut self.reserved), Relaxed);
-        Ok(())
-    }
-
-    fn reserve(&mut self, bytes: u64) -> Result<(), NotStored> {
-        let before = self.cache.filling.fetch_add(bytes, Relaxed);
-        if before + bytes > self.cache.filling_most {
-            self.cache.filling.fetch_sub(bytes, Relaxed);
-            return Err(NotStored::Busy);
-        }
-        self.reserved += bytes;
+        self.room.give_back();
         Ok(())
     }
 
@@ -136,14 +153,14 @@ impl Filling {
         if self.came > self.most {
             return Err(NotStored::TooLarge);
         }
-        if self.large.is_none() && self.cache.disk.is_some() && self.came > LARGEST_IN_SEGMENT {
+        if self.large.is_none() && self.room.cache.disk.is_some() && self.came > LARGEST_IN_SEGMENT {
             self.spill()?;
         }
         if let Some((_, large)) = &mut self.large {
             return if large.push(Bytes::copy_from_slice(bytes)) { Ok(()) } else { Err(NotStored::Busy) };
         }
-        while self.came + self.head_length as u64 > self.reserved {
-            self.reserve(PIECE as u64)?;
+        while self.came + self.head_length as u64 > self.room.reserved {
+            self.room.reserve(PIECE as u64)?;
         }
         while !bytes.is_empty() {
             if self.last.capacity() == self.last.len() {
@@ -179,31 +196,26 @@ impl Filling {
             return Err(NotStored::Incomplete);
         }
         if let Some((head, large)) = self.large.take() {
-            self.cache.check_unchanged(&self.key.borrowed(), self.asked)?;
+            self.room.cache.check_unchanged(&self.key.borrowed(), self.asked)?;
             large.finish();
-            self.cache.memory.remove_like(&self.key.borrowed(), &head);
+            self.room.cache.memory.remove_like(&self.key.borrowed(), &head);
             return Ok(());
         }
-        let terms = std::mem::take(&mut self.terms);
-        let block = std::mem::take(&mut self.block);
-        let entry = if self.is_one_block() {
-            Entry::packed(self.status, block.freeze(), self.head_length, terms)
-        } else if self.pieces.is_empty() {
-            // Short after all: packed into one allocation of the right size.
-            let packed = Bytes::from([&block[..], &self.last[..]].concat());
-            Entry::packed(self.status, packed, self.head_length, terms)
-        } else {
+        let is_one_block = self.is_one_block();
+        if !is_one_block && !self.pieces.is_empty() {
             self.last = BytesMut::from(&self.last[..]);
             self.finish_piece();
-            Entry::in_pieces(self.status, block.freeze(), std::mem::take(&mut self.pieces), terms)
+        }
+        let Filling { key, asked, status, terms, head_length, block, pieces, last, room, .. } = *self;
+        let entry = if is_one_block {
+            Entry::packed(status, block.freeze(), head_length, terms)
+        } else if pieces.is_empty() {
+            // Short after all: packed into one allocation of the right size.
+            Entry::packed(status, Bytes::from([&block[..], &last[..]].concat()), head_length, terms)
+        } else {
+            Entry::in_pieces(status, block.freeze(), pieces, terms)
         };
-        self.cache.store(self.key.clone(), Arc::new(entry), self.asked)
-    }
-}
-
-impl Drop for Filling {
-    fn drop(&mut self) {
-        self.cache.filling.fetch_sub(self.reserved, Relaxed);
+        room.cache.store(key, Arc::new(entry), asked)
     }
 }
 

@@ -19,6 +19,10 @@ pub(super) const MOST_FIELDS: usize = 100;
 /// As many fields as most responses have.
 const USUAL_FIELDS: usize = 24;
 
+/// As many fields as curtsy usually adds: Via, Cache-Status and Curtsy. Growing the map later would cost as much as
+/// filling it.
+const ADDED_FIELDS: usize = 3;
+
 /// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -59,7 +63,7 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
     let places: SmallVec<[FieldSpan; USUAL_FIELDS]> =
         parsed.headers.iter().map(|field| FieldSpan::of(field, buffer)).collect();
     let bytes = buffer.split_to(length).freeze();
-    let mut headers = HeaderMap::with_capacity(places.len() + 2);
+    let mut headers = HeaderMap::with_capacity(places.len() + ADDED_FIELDS);
     for place in places {
         let (name, value) = place.read(&bytes)?;
         headers.append(name, value);
@@ -96,11 +100,11 @@ impl FieldSpan {
     fn read(self, bytes: &Bytes) -> Result<(HeaderName, HeaderValue), UpstreamError> {
         let bad = || UpstreamError::Protocol("invalid field".to_owned());
         let name = HeaderName::from_bytes(&bytes[self.name.0 as usize..self.name.1 as usize]).map_err(|_| bad())?;
-        let mut value = bytes.slice(self.value.0 as usize..self.value.1 as usize);
-        if value.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-            value = unfolded(&value);
-        }
-        Ok((name, HeaderValue::from_maybe_shared(value).map_err(|_| bad())?))
+        let value = || bytes.slice(self.value.0 as usize..self.value.1 as usize);
+        // A value with a line break is no valid value until it is unfolded.
+        let read = HeaderValue::from_maybe_shared(value());
+        let value = read.or_else(|_| HeaderValue::from_maybe_shared(unfolded(&value()))).map_err(|_| bad())?;
+        Ok((name, value))
     }
 }
 

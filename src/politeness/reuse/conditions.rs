@@ -29,15 +29,14 @@ pub enum Portion {
 
 /// Decides what a client gets of a stored answer.
 pub fn portion(request: &CacheRequest<'_>, stored: &Representation<'_>, now: CacheTime) -> Portion {
-    let conditions = &request.conditions;
-    if conditions.are_none() || stored.status != 200 {
+    if !request.is_conditional || stored.status != 200 {
         return Portion::Whole;
     }
     if is_not_modified(request, stored, now.wall) {
         return Portion::NotModified;
     }
-    match conditions.range {
-        Some(range) if !request.is_head && applies(conditions.if_range, stored, now.wall) => {
+    match request.field("range") {
+        Some(range) if !request.is_head && applies(request.field("if-range"), stored, now.wall) => {
             read_range(range, stored.length)
         }
         _ => Portion::Whole,
@@ -46,12 +45,12 @@ pub fn portion(request: &CacheRequest<'_>, stored: &Representation<'_>, now: Cac
 
 /// If-None-Match counts before If-Modified-Since.
 fn is_not_modified(request: &CacheRequest<'_>, stored: &Representation<'_>, now: Timestamp) -> bool {
-    if request.conditions.if_none_match {
-        let mut lines = request.fields.iter().filter(|(name, _)| *name == "if-none-match");
+    let mut lines = request.fields.iter().filter(|(name, _)| *name == "if-none-match").peekable();
+    if lines.peek().is_some() {
         return lines.any(|(_, line)| items(line).any(|tag| tag == b"*" || same(Some(tag), stored.etag)));
     }
     let date = |value: Option<&[u8]>| str::from_utf8(value?).ok().and_then(|text| strict_date(text, now));
-    match (date(request.conditions.if_modified_since), date(stored.last_modified)) {
+    match (date(request.field("if-modified-since")), date(stored.last_modified)) {
         (Some(since), Some(modified)) => modified <= since,
         _ => false,
     }

@@ -4,36 +4,24 @@ use smallvec::SmallVec;
 
 use super::Field;
 use super::directives::RequestDirectives;
-use super::harmless::is_harmless;
+use super::harmless::{FieldRole, role};
 
-/// What matters about a request.
+/// What matters about a request. Read once; all but `fields` can be kept without the head.
 #[derive(Clone, Debug, Default)]
 pub struct CacheRequest<'a> {
     pub is_head: bool,
-    pub directives: RequestDirectives,
+    /// It goes to the origin as if there were no cache: it has a condition that only the origin can judge, asks for
+    /// another protocol, or its client says so.
+    pub bypasses: bool,
     pub has_authorization: bool,
     pub has_cookie: bool,
-    pub conditions: Conditions<'a>,
-    /// All fields, for Vary.
+    /// It asks for a part of the answer, or on a condition.
+    pub is_conditional: bool,
+    pub directives: RequestDirectives,
+    /// The fields that are not known to be harmless, by their place in `fields`.
+    pub keyed: SmallVec<[u16; 4]>,
+    /// All fields, for Vary and conditions.
     pub fields: &'a [Field<'a>],
-    /// The fields that are not known to be harmless.
-    pub keyed: SmallVec<[Field<'a>; 2]>,
-}
-
-/// What a request asks for instead of the whole answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conditions<'a> {
-    /// If-None-Match has at least one line; all are in the fields.
-    pub if_none_match: bool,
-    pub if_modified_since: Option<&'a [u8]>,
-    pub range: Option<&'a [u8]>,
-    pub if_range: Option<&'a [u8]>,
-}
-
-impl Conditions<'_> {
-    pub fn are_none(&self) -> bool {
-        *self == Conditions::default()
-    }
 }
 
 impl<'a> CacheRequest<'a> {
@@ -41,19 +29,22 @@ impl<'a> CacheRequest<'a> {
     pub fn read(is_head: bool, fields: &'a [Field<'a>], unkeyed: &[String]) -> Self {
         let mut request = CacheRequest { is_head, fields, ..CacheRequest::default() };
         let mut is_controlled = false;
-        for &(name, value) in fields {
-            match name {
-                "authorization" => request.has_authorization = true,
-                "cookie" => request.has_cookie = true,
-                "cache-control" | "pragma" => is_controlled = true,
-                "if-none-match" => request.conditions.if_none_match = true,
-                "if-modified-since" => request.conditions.if_modified_since = Some(value),
-                "range" => request.conditions.range = Some(value),
-                "if-range" => request.conditions.if_range = Some(value),
+        for (place, &(name, value)) in fields.iter().enumerate() {
+            match role(name) {
+                FieldRole::Harmless => {}
+                FieldRole::Authorization => request.has_authorization = true,
+                FieldRole::Cookie => request.has_cookie = true,
+                FieldRole::Control => is_controlled = true,
+                FieldRole::Condition => request.is_conditional = true,
+                FieldRole::ForOrigin => request.bypasses = true,
+                FieldRole::Switch => request.bypasses |= value.trim_ascii().eq_ignore_ascii_case(b"off"),
                 // `wait` is between the client and curtsy; any other preference may change the answer.
-                "prefer" if only_waits(value) => {}
-                _ if is_harmless(name) || unkeyed.iter().any(|unkeyed| unkeyed == name) => {}
-                _ => request.keyed.push((name, value)),
+                FieldRole::Preference if only_waits(value) => {}
+                _ if unkeyed.iter().any(|unkeyed| unkeyed == name) => {}
+                FieldRole::Preference | FieldRole::Unknown => match u16::try_from(place) {
+                    Ok(place) => request.keyed.push(place),
+                    Err(_) => request.bypasses = true,
+                },
             }
         }
         if is_controlled {
@@ -61,15 +52,25 @@ impl<'a> CacheRequest<'a> {
         }
         request
     }
-}
 
-/// Whether a request must go to the origin as if there were no cache: it has a condition that only the origin can
-/// judge, or asks for another protocol.
-pub fn bypasses(fields: &[Field<'_>]) -> bool {
-    let only_for_origins = ["expect", "if-match", "if-unmodified-since", "upgrade"];
-    fields.iter().any(|(name, value)| {
-        only_for_origins.contains(name) || (*name == "curtsy-cache" && value.trim_ascii().eq_ignore_ascii_case(b"off"))
-    })
+    /// The same without the fields: enough for every rule but Vary, conditions and unknown fields.
+    pub fn without_fields(self) -> CacheRequest<'static> {
+        let CacheRequest {
+            is_head, bypasses, has_authorization, has_cookie, is_conditional, directives, keyed, ..
+        } = self;
+        let fields = &[];
+        CacheRequest { is_head, bypasses, has_authorization, has_cookie, is_conditional, directives, keyed, fields }
+    }
+
+    /// The last line of a field.
+    pub(super) fn field(&self, name: &str) -> Option<&'a [u8]> {
+        self.fields.iter().rfind(|(given, _)| *given == name).map(|(_, value)| *value)
+    }
+
+    /// The names of the fields that are not known to be harmless.
+    pub(super) fn keyed_names(&self) -> impl Iterator<Item = &'a str> {
+        self.keyed.iter().filter_map(|place| self.fields.get(usize::from(*place))).map(|(name, _)| *name)
+    }
 }
 
 fn only_waits(value: &[u8]) -> bool {
@@ -91,13 +92,16 @@ mod tests {
             ("prefer", b"return=minimal"),
         ];
         let request = CacheRequest::read(false, fields, &["x-trace".to_owned()]);
-        assert_eq!(request.keyed[..], [fields[1], fields[4]]);
+        assert_eq!(request.keyed[..], [1, 4]);
     }
 
     #[test]
     fn some_requests_are_for_the_origin_alone() {
+        let bypasses = |fields: &[Field<'_>]| CacheRequest::read(false, fields, &[]).bypasses;
         assert!(bypasses(&[("curtsy-cache", b" OFF ")]));
-        assert!(bypasses(&[("if-match", b"\"1\"")]));
+        for name in ["expect", "if-match", "if-unmodified-since", "upgrade"] {
+            assert!(bypasses(&[("accept", b"*/*"), (name, b"\"1\"")]), "{name}");
+        }
         assert!(!bypasses(&[("curtsy-cache", b"on"), ("if-none-match", b"\"1\"")]));
     }
 }

@@ -2,26 +2,24 @@
 
 use super::Field;
 use super::directives::{ResponseDirectives, items, seconds};
-use super::policy::CacheTime;
 use super::selecting::vary_names;
 use crate::politeness::signals::strict_date;
 use crate::politeness::time::Timestamp;
 
-/// What matters about a response.
+/// What matters about a response. Dates are read when they are asked for: most answers that are not stored need none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheResponse {
+pub struct CacheResponse<'a> {
     pub status: u16,
     pub directives: ResponseDirectives,
-    pub date: Option<Timestamp>,
-    pub expires: Expires,
-    pub last_modified: Option<Timestamp>,
     /// Age in seconds: digits only, of the first member of the first line.
     pub age: u32,
+    pub has_expires: bool,
     pub has_validator: bool,
     pub has_set_cookie: bool,
     pub pragma_no_cache: bool,
     /// The names in Vary; `None` if one is `*`.
     pub vary: Option<String>,
+    fields: &'a [Field<'a>],
 }
 
 /// The Expires field.
@@ -34,27 +32,18 @@ pub enum Expires {
     Unreadable,
 }
 
-impl CacheResponse {
-    /// Reads the fields of a response that arrived now.
-    pub fn read(status: u16, fields: &[Field<'_>], now: CacheTime) -> Self {
-        let mut response = CacheResponse { status, ..CacheResponse::default() };
-        let mut has_age = false;
-        let date = |value: &[u8]| str::from_utf8(value).ok().and_then(|text| strict_date(text, now.wall));
+impl<'a> CacheResponse<'a> {
+    /// Reads the fields of a response.
+    pub fn read(status: u16, fields: &'a [Field<'a>]) -> Self {
+        let vary = Some(String::new());
+        let mut response = CacheResponse { status, fields, vary, ..CacheResponse::default() };
+        let (mut has_age, mut has_vary) = (false, false);
         for &(name, value) in fields {
             match name {
                 "cache-control" => response.directives.read(value),
-                "date" => response.date = response.date.or_else(|| date(value)),
-                "expires" => {
-                    response.expires = match (response.expires, date(value)) {
-                        (Expires::Absent, Some(at)) => Expires::At(at),
-                        _ => Expires::Unreadable,
-                    }
-                }
-                "last-modified" => {
-                    response.last_modified = date(value);
-                    response.has_validator = true;
-                }
-                "etag" => response.has_validator = true,
+                "expires" => response.has_expires = true,
+                "last-modified" | "etag" => response.has_validator = true,
+                "vary" => has_vary = true,
                 "age" if !has_age => {
                     has_age = true;
                     response.age = items(value).next().and_then(seconds).unwrap_or(0);
@@ -64,18 +53,45 @@ impl CacheResponse {
                 _ => {}
             }
         }
-        let vary = fields.iter().filter(|(name, _)| *name == "vary");
-        response.vary = vary_names(vary.map(|(_, value)| *value));
+        if has_vary {
+            response.vary = vary_names(response.lines("vary"));
+        }
         response
+    }
+
+    fn lines(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        self.fields.iter().filter(move |(given, _)| *given == name).map(|(_, value)| *value)
+    }
+
+    /// The first Date that can be read.
+    pub fn date(&self, now: Timestamp) -> Option<Timestamp> {
+        self.lines("date").find_map(|value| read_date(value, now))
+    }
+
+    pub fn last_modified(&self, now: Timestamp) -> Option<Timestamp> {
+        self.lines("last-modified").next_back().and_then(|value| read_date(value, now))
+    }
+
+    pub fn expires(&self, now: Timestamp) -> Expires {
+        let mut lines = self.lines("expires");
+        match (lines.next(), lines.next()) {
+            (None, _) => Expires::Absent,
+            (Some(value), None) => read_date(value, now).map_or(Expires::Unreadable, Expires::At),
+            (Some(_), Some(_)) => Expires::Unreadable,
+        }
     }
 
     /// Whether the origin says for how long it may be used.
     pub fn has_lifetime(&self) -> bool {
-        self.directives.max_age.is_some() || self.directives.s_maxage.is_some() || self.expires != Expires::Absent
+        self.directives.max_age.is_some() || self.directives.s_maxage.is_some() || self.has_expires
     }
 
     /// Whether it says anything about caching.
     pub fn says_nothing(&self) -> bool {
-        !self.directives.any && self.expires == Expires::Absent && !self.pragma_no_cache
+        !self.directives.any && !self.has_expires && !self.pragma_no_cache
     }
+}
+
+fn read_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
+    strict_date(str::from_utf8(value).ok()?, now)
 }

@@ -19,19 +19,26 @@ pub struct Selecting {
 impl Selecting {
     /// The selecting fields of an answer to this request. `vary` as [`vary_names`] returns it.
     pub fn of(request: &CacheRequest<'_>, vary: String, ignores_cookie: bool) -> Self {
-        let values = values(request, &vary, ignores_cookie);
+        let values = match has_none(request, &vary, ignores_cookie) {
+            true => Vec::new(),
+            false => values(request, &vary, ignores_cookie),
+        };
         Selecting { vary: vary.into(), values: values.into() }
     }
 
     /// Whether the answer is for this request.
     pub fn matches(&self, request: &CacheRequest<'_>, ignores_cookie: bool) -> bool {
-        let has_none = self.vary.is_empty() && request.keyed.is_empty() && (ignores_cookie || !request.has_cookie);
-        match has_none {
+        match has_none(request, &self.vary, ignores_cookie) {
             // The usual case, which allocates nothing.
             true => self.values.is_empty(),
             false => *values(request, &self.vary, ignores_cookie) == *self.values,
         }
     }
+}
+
+/// Whether no field of the request selects an answer. Then its fields are not needed.
+pub fn has_none(request: &CacheRequest<'_>, vary: &str, ignores_cookie: bool) -> bool {
+    vary.is_empty() && request.keyed.is_empty() && (ignores_cookie || !request.has_cookie)
 }
 
 /// The names in the Vary fields of a response, in their normal form; `None` if one is `*`, which no request matches.
@@ -50,7 +57,7 @@ pub fn vary_names<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<String> {
 
 fn values(request: &CacheRequest<'_>, vary: &str, ignores_cookie: bool) -> Vec<u8> {
     let mut names: Vec<&str> = vary.split(',').filter(|name| !name.is_empty()).collect();
-    names.extend(request.keyed.iter().map(|(name, _)| *name));
+    names.extend(request.keyed_names());
     if !ignores_cookie {
         names.push("cookie");
     }

@@ -300,7 +300,8 @@ impl World {
     }
 
     fn policy(&self, status: u16, answer: &Fields, asked: &CacheRequest<'_>) -> Option<ReusePolicy> {
-        let mut read = CacheResponse::read(status, &view(answer), self.now());
+        let fields = view(answer);
+        let mut read = CacheResponse::read(status, &fields);
         match self.flaw {
             Flaw::SharePrivate => read.directives.private = false,
             Flaw::StoreSetCookie => read.has_set_cookie = false,

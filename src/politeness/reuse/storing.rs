@@ -87,12 +87,12 @@ const LONGEST_GUESS: u64 = 24 * 60 * 60;
 /// seconds.
 pub fn may_store(
     request: &CacheRequest<'_>,
-    response: &CacheResponse,
+    response: &CacheResponse<'_>,
     rules: &CacheRules,
     took: u32,
     now: CacheTime,
 ) -> Result<ReusePolicy, NotStored> {
-    check(request, response)?;
+    may_ever_store(request, response)?;
     let (lifetime, heuristic) = lifetime(response, rules, now.wall);
     let directives = &response.directives;
     let shareable = directives.public || directives.s_maxage.is_some();
@@ -114,7 +114,8 @@ pub fn may_store(
     })
 }
 
-fn check(request: &CacheRequest<'_>, response: &CacheResponse) -> Result<(), NotStored> {
+/// The part of [`may_store`] that needs no clock. Most answers that are not stored end here.
+pub fn may_ever_store(request: &CacheRequest<'_>, response: &CacheResponse<'_>) -> Result<(), NotStored> {
     let directives = &response.directives;
     let has_reason = response.has_lifetime() || directives.public || is_heuristic(response.status);
     if !may_ever_be_stored(response.status) || !has_reason {
@@ -139,7 +140,7 @@ fn check(request: &CacheRequest<'_>, response: &CacheResponse) -> Result<(), Not
 }
 
 /// RFC 9111, section 3.5.
-fn allows_authorization(response: &CacheResponse) -> bool {
+fn allows_authorization(response: &CacheResponse<'_>) -> bool {
     let directives = &response.directives;
     directives.public || directives.s_maxage.is_some() || directives.must_revalidate
 }
@@ -160,30 +161,30 @@ fn is_understood(status: u16) -> bool {
 }
 
 /// The lifetime in seconds, and whether it is a guess (RFC 9111, section 4.2.1).
-fn lifetime(response: &CacheResponse, rules: &CacheRules, now: Timestamp) -> (u32, bool) {
+fn lifetime(response: &CacheResponse<'_>, rules: &CacheRules, now: Timestamp) -> (u32, bool) {
     let directives = &response.directives;
     if let Some(seconds) = directives.s_maxage.or(directives.max_age) {
         return (seconds, false);
     }
-    let date = response.date.unwrap_or(now);
-    match (response.expires, response.last_modified) {
+    let date = || response.date(now).unwrap_or(now);
+    match (response.expires(now), response.last_modified(now)) {
         (Expires::Unreadable, _) => (0, false),
-        (Expires::At(at), _) => (whole(at.since(date).as_secs()), false),
+        (Expires::At(at), _) => (whole(at.since(date()).as_secs()), false),
         (Expires::Absent, Some(modified)) if may_guess(response) => {
-            let seconds = date.since(modified).as_secs().saturating_mul(rules.heuristic.into()) / 1_000;
+            let seconds = date().since(modified).as_secs().saturating_mul(rules.heuristic.into()) / 1_000;
             (whole(seconds.min(LONGEST_GUESS)), true)
         }
         (Expires::Absent, _) => (0, true),
     }
 }
 
-fn may_guess(response: &CacheResponse) -> bool {
+fn may_guess(response: &CacheResponse<'_>) -> bool {
     (is_heuristic(response.status) || response.directives.public) && !response.pragma_no_cache
 }
 
 /// RFC 9111, section 4.2.3. A Date in the future makes nothing younger.
-fn initial_age(response: &CacheResponse, took: u32, now: Timestamp) -> u32 {
-    let apparent = response.date.map_or(0, |date| whole(now.since(date).as_secs()));
+fn initial_age(response: &CacheResponse<'_>, took: u32, now: Timestamp) -> u32 {
+    let apparent = response.date(now).map_or(0, |date| whole(now.since(date).as_secs()));
     apparent.max(response.age.saturating_add(took))
 }
 

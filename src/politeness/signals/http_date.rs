@@ -17,12 +17,39 @@ use super::Timestamp;
 
 /// Parses what the grammar allows and nothing else. `now` places two-digit years.
 pub fn strict(text: &str, now: Timestamp) -> Option<Timestamp> {
-    parse(text.split(' '), now, Contract::Strict).filter(|_| text.len() <= LONGEST)
+    usual(text).or_else(|| parse(text.split(' '), now, Contract::Strict).filter(|_| text.len() <= LONGEST))
 }
 
 /// Parses what a person would take for one of the three forms. `now` places two-digit years.
 pub(super) fn robust(text: &str, now: Timestamp) -> Option<Timestamp> {
     parse(text.split_ascii_whitespace(), now, Contract::Robust).filter(|_| text.len() <= LONGEST)
+}
+
+/// Reads the form that nearly all servers send, in its usual spelling. `None` says nothing: the parser must read it.
+/// It takes a tenth of the parser's time, and an answer that is stored has up to three dates.
+fn usual(text: &str) -> Option<Timestamp> {
+    // Sun, 06 Nov 1994 08:49:37 GMT
+    let (weekday, rest) = text.as_bytes().split_first_chunk::<3>()?;
+    let [b',', b' ', d, e, b' ', m, n, o, b' ', c, t, y, z, b' ', h, i, b':', j, k, b':', s, u, b' ', b'G', b'M', b'T'] =
+        *rest
+    else {
+        return None;
+    };
+    let is_named = |name: &&str, given: &[u8; 3]| name.as_bytes() == given;
+    let two = |a: u8, b: u8| {
+        let are_digits = a.is_ascii_digit() && b.is_ascii_digit();
+        are_digits.then(|| u64::from(a - b'0') * 10 + u64::from(b - b'0'))
+    };
+    DAYS.iter().find(|day| is_named(day, weekday))?;
+    let month = MONTHS.iter().position(|month| is_named(month, &[m, n, o]))? as u64 + 1;
+    let year = two(c, t)? * 100 + two(y, z)?;
+    let day = two(d, e).filter(|day| (1..=length(month, year)).contains(day))?;
+    let (hour, minute, second) = (two(h, i)?, two(j, k)?, two(s, u)?);
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = days_since_1970(year, month, day)? * DAY + hour * 3_600 + minute * 60 + second;
+    Some(Timestamp::from_millis(seconds * 1_000))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,6 +172,25 @@ mod tests {
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds("Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds("Sun Nov  6 08:49:37 1994"), Some(784_111_777));
+    }
+
+    #[test]
+    fn the_short_way_and_the_parser_agree() {
+        let parsed = |text: &str| parse(text.split(' '), NOW, Contract::Strict);
+        for (month, year, day) in (1..=12)
+            .flat_map(|month| [1970, 1999, 2000, 2024, 2100].map(|year| (month, year)))
+            .flat_map(|(month, year)| [0, 1, 28, 29, 30, 31, 32].map(|day| (month, year, day)))
+        {
+            let text = format!("Sun, {day:02} {} {year} 23:59:{:02} GMT", MONTHS[month - 1], day * 2);
+            assert_eq!(usual(&text), parsed(&text), "{text}");
+        }
+        let text = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert!(usual(text).is_some());
+        for (place, other) in (0..text.len()).flat_map(|place| "09:a, G".chars().map(move |other| (place, other))) {
+            let mut changed = text.to_owned();
+            changed.replace_range(place..=place, &other.to_string());
+            assert!(usual(&changed).is_none() || usual(&changed) == parsed(&changed), "{changed}");
+        }
     }
 
     #[test]

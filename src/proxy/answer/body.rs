@@ -23,7 +23,7 @@ pub(crate) struct Body {
     /// Reads along, if this is a robots.txt.
     lesson: Option<Box<RobotsCapture>>,
     /// Reads along, if the answer may be stored.
-    store: Option<Box<StoreTap>>,
+    store: Option<StoreTap>,
     /// An error of the origin, held back for one poll.
     broken: Option<Broken>,
 }
@@ -60,7 +60,7 @@ impl Body {
         Body { content, in_flight: None, lesson: None, store: None, broken: None }
     }
 
-    pub(crate) fn storing(mut self, store: Option<Box<StoreTap>>) -> Self {
+    pub(crate) fn storing(mut self, store: Option<StoreTap>) -> Self {
         self.store = store;
         self
     }

@@ -120,7 +120,7 @@ fn write_millis(text: &mut Vec<u8>, millis: u128) {
     text.extend_from_slice(&[b'.', digit(rest / 100), digit(rest / 10), digit(rest)]);
 }
 
-fn write_number(text: &mut Vec<u8>, number: u64) {
+pub(crate) fn write_number(text: &mut Vec<u8>, number: u64) {
     if number >= 10 {
         write_number(text, number / 10);
     }

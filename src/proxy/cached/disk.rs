@@ -10,7 +10,7 @@ use super::look::{partition, suits};
 use super::plan::HostCache;
 use crate::cache::{CacheKeyRef, Variants};
 use crate::politeness::Origin;
-use crate::politeness::reuse::request::{CacheRequest, bypasses};
+use crate::politeness::reuse::request::CacheRequest;
 use crate::proxy::request::client_request::ClientRequest;
 
 /// Returns the answer on disk that suits a request. The disk is asked only if its index, which is in memory, has the
@@ -32,7 +32,7 @@ pub(crate) async fn from_disk(request: &ClientRequest, origin: &Origin, parts: &
     let fields = list(&parts.headers);
     let asked = CacheRequest::read(parts.method == Method::HEAD, &fields, &settings.config.cache.unkeyed);
     let is_at_hand = || cache.at_hand(&key).is_some_and(|variants| variants.iter().any(|entry| suits(entry, &asked)));
-    if bypasses(&fields) || is_at_hand() {
+    if asked.bypasses || is_at_hand() {
         return None;
     }
     cache.from_disk(&key, |entry| suits(entry, &asked)).await

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use super::kept::list;
 use super::look::{Judged, judge, suits};
 use super::plan::HostCache;
-use super::respond::How;
+use super::status::How;
 use crate::cache::{self, CacheKeyRef};
 use crate::politeness::Origin;
 use crate::politeness::reuse::request::CacheRequest;
@@ -57,8 +57,8 @@ pub(crate) async fn forecast(shared: &Shared, settings: &Settings, request: &For
     let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
     let variants = shared.cache.peek(&key, |entry| suits(entry, &asked)).await;
     let (state, entry) = match judge(settings, request.origin, variants.as_deref(), &asked, host) {
-        Judged::Use(entry, How::Fresh) => ("fresh", entry),
-        Judged::Use(entry, _) => ("stale", entry),
+        Judged::Use(entry, How::Fresh, _) => ("fresh", entry),
+        Judged::Use(entry, ..) => ("stale", entry),
         Judged::Validate(entry, _) => ("validate", entry),
         Judged::Miss(_) => return nothing("miss", shared.cache.not_stored(&key).map(NotStored::word)),
     };

@@ -1,7 +1,9 @@
 //! Decides what the origin's answer means for what is stored: it confirms, replaces, refreshes or invalidates it.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::header::{
@@ -12,15 +14,16 @@ use http_body::Body as _;
 
 use super::kept::list;
 use super::plan::{CachePlan, CacheStep, ForwardReason};
-use super::respond::{self, CACHE_STATUS, How};
+use super::respond;
+use super::status::{self, How};
 use super::tap::StoreTap;
 use crate::cache::{self, CacheKey, CacheKeyRef, Entry, EntryTerms, Filling};
 use crate::clock;
 use crate::config::ResponseHeaders;
+use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::response::CacheResponse;
 use crate::politeness::reuse::reusing::{CannotAsk, StaleReason, may_serve_stale};
-use crate::politeness::reuse::selecting::Selecting;
-use crate::politeness::reuse::storing::{NotStored, may_store};
+use crate::politeness::reuse::storing::{NotStored, may_ever_store, may_store};
 use crate::politeness::reuse::updating::{HeadFields, agrees, also_invalid, confirms, describes_the_body, invalidates};
 use crate::politeness::visit::LaneRefusal;
 use crate::proxy::answer::body::Body;
@@ -42,7 +45,9 @@ pub(crate) enum Confirmation {
 /// Reads what an answer says about the stored answer that the origin was asked about.
 pub(crate) fn confirmed<B>(step: &CacheStep, response: &Response<B>) -> Confirmation {
     let CacheStep::Plan(plan) = step else { return Confirmation::No };
-    let (Some(entry), true) = (&plan.entry, plan.conditional && response.status() == StatusCode::NOT_MODIFIED) else {
+    let (Some(entry), true) =
+        (&plan.entry, plan.conditional.load(Relaxed) && response.status() == StatusCode::NOT_MODIFIED)
+    else {
         return Confirmation::No;
     };
     let etag = response.headers().get(ETAG).map(HeaderValue::as_bytes);
@@ -60,12 +65,11 @@ impl CacheStep {
     ) -> Option<Response<Body>> {
         let CacheStep::Plan(plan) = self else { return None };
         let entry = plan.entry.as_ref()?;
-        let settings = request.settings.clone();
-        let entry = refreshed(request.shared(), &settings, plan, entry, fields, took);
+        let entry = refreshed(request.shared(), plan, entry, fields, took);
         request.shared().count_in_tally(&plan.key.origin.host, |row| row.unchanged += 1);
         let why = plan.why;
-        plan.with_request(&settings, |asked| {
-            let mut response = respond::respond(request, &entry, asked, How::Validated(why));
+        plan.request.with_fields(|asked| {
+            let mut response = respond::respond(request, &entry, asked, How::Validated(why), cache::now());
             // A cookie is for this client, and not part of what is stored.
             for cookie in fields.get_all(SET_COOKIE) {
                 response.headers_mut().append(SET_COOKIE, cookie.clone());
@@ -75,9 +79,9 @@ impl CacheStep {
     }
 
     /// Forgets that the conditions are ours: the request is sent again as the client sent it.
-    pub(crate) fn is_plain_again(&mut self) {
+    pub(crate) fn is_plain_again(&self) {
         if let CacheStep::Plan(plan) = self {
-            plan.conditional = false;
+            plan.conditional.store(false, Relaxed);
         }
     }
 }
@@ -85,7 +89,6 @@ impl CacheStep {
 /// Updates a stored answer with the fields of a 304, or of a HEAD that agrees with it, and stores it again.
 pub(super) fn refreshed(
     shared: &Shared,
-    settings: &Settings,
     plan: &CachePlan,
     entry: &Arc<Entry>,
     fields: &HeaderMap,
@@ -99,11 +102,10 @@ pub(super) fn refreshed(
         }
     }
     let status = entry.status();
-    match plan.terms(settings, status, &headers, took, entry.terms.address) {
+    match plan.terms(status, &headers, took, entry.terms.address) {
         Ok(mut terms) => {
-            dress(&mut headers);
             terms.head_only = entry.terms.head_only;
-            let fresh = Arc::new(entry.refreshed(&headers, terms));
+            let fresh = Arc::new(entry.refreshed(&dressed(&headers), terms));
             if fresh.terms.selecting != entry.terms.selecting {
                 shared.cache.remove_entry(&plan.key.borrowed(), entry);
             }
@@ -124,36 +126,38 @@ impl CachePlan {
     /// Decides whether an answer may be stored, and for which requests.
     fn terms(
         &self,
-        settings: &Settings,
         status: StatusCode,
         headers: &HeaderMap,
         took: Duration,
         address: Option<IpAddr>,
     ) -> Result<EntryTerms, NotStored> {
-        let now = cache::now();
+        let (fields, asked) = (list(headers), &self.request.asked);
+        let response = CacheResponse::read(status.as_u16(), &fields);
+        may_ever_store(asked, &response)?;
         let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
-        let response = CacheResponse::read(status.as_u16(), &list(headers), now);
-        self.with_request(settings, |asked| {
-            let policy = may_store(asked, &response, &self.host.rules, took, now)?;
-            let vary = response.vary.clone().unwrap_or_default();
-            let selecting = Selecting::of(asked, vary, policy.flags.ignores_cookie);
-            Ok(EntryTerms { policy, selecting, address, head_only: asked.is_head })
-        })
+        let policy = may_store(asked, &response, &self.host.rules, took, cache::now())?;
+        let selecting = self.request.selecting(response.vary.unwrap_or_default(), policy.flags.ignores_cookie);
+        Ok(EntryTerms { policy, selecting, address, head_only: asked.is_head })
     }
 }
 
 /// Prepares a head for storing: its age is counted elsewhere, and its date must be known (RFC 9110, section 6.6.1).
-fn dress(headers: &mut HeaderMap) {
+fn dressed(headers: &HeaderMap) -> Cow<'_, HeaderMap> {
+    if headers.contains_key(DATE) && !headers.contains_key(AGE) {
+        return Cow::Borrowed(headers);
+    }
+    let mut headers = headers.clone();
     headers.remove(AGE);
     if !headers.contains_key(DATE) {
         headers.insert(DATE, respond::text(httpdate::fmt_http_date(clock::wall())));
     }
+    Cow::Owned(headers)
 }
 
 /// An answer on its way to the client, as the cache sees it.
 pub(crate) struct Passing {
     /// Stores the body while it passes.
-    pub(crate) tap: Option<Box<StoreTap>>,
+    pub(crate) tap: Option<StoreTap>,
 }
 
 impl Passing {
@@ -178,7 +182,7 @@ impl Passing {
                     request.shared().metrics.cache.not_stored(reason.word());
                     request.shared().cache.note_unstored(&plan.key.borrowed(), *reason);
                 }
-                let word = if plan.conditional { "changed" } else { "miss" };
+                let word = if plan.conditional.load(Relaxed) { "changed" } else { "miss" };
                 request.shared().metrics.cache.request(word);
                 request.cached("miss");
                 let stored = begun.as_ref().map(drop).map_err(|reason| *reason);
@@ -187,12 +191,12 @@ impl Passing {
         };
         if request.settings.config.responses.headers == ResponseHeaders::Full {
             let name = request.shared().identity.status_name();
-            let text = match stored {
-                Some(Ok(())) => format!("{name}; fwd={}; stored", why.word()),
-                Some(Err(reason)) => format!("{name}; fwd={}; detail={}", why.word(), reason.word()),
-                None => format!("{name}; fwd={}", why.word()),
+            let (what, detail) = match stored {
+                Some(Ok(())) => ("; stored", ""),
+                Some(Err(reason)) => ("; detail=", reason.word()),
+                None => ("", ""),
             };
-            response.headers_mut().append(CACHE_STATUS, respond::text(text));
+            status::tell(response.headers_mut(), name, &["; fwd=", why.word(), what, detail]);
         }
         Passing { tap }
     }
@@ -205,7 +209,7 @@ impl CachePlan {
         request: &ClientRequest,
         response: &mut Response<Reply>,
         took: Duration,
-    ) -> Result<Option<Box<StoreTap>>, NotStored> {
+    ) -> Result<Option<StoreTap>, NotStored> {
         let (shared, settings) = (request.shared(), &request.settings);
         let begun = self.try_begin(shared, settings, response, took);
         let status = response.status().as_u16();
@@ -225,18 +229,18 @@ impl CachePlan {
         settings: &Settings,
         response: &mut Response<Reply>,
         took: Duration,
-    ) -> Result<Option<Box<StoreTap>>, NotStored> {
+    ) -> Result<Option<StoreTap>, NotStored> {
         let (status, address) = (response.status(), response.body().peer());
         if !response.body().is_delimited() {
             return Err(NotStored::Undelimited);
         }
-        if self.request.is_head && self.updates_by_head(shared, settings, response, took) {
+        let is_head = self.request.asked.is_head;
+        if is_head && self.updates_by_head(shared, response, took) {
             return Ok(None);
         }
-        let terms = self.terms(settings, status, response.headers(), took, address)?;
-        let mut headers = response.headers().clone();
-        dress(&mut headers);
-        if self.request.is_head {
+        let terms = self.terms(status, response.headers(), took, address)?;
+        let headers = dressed(response.headers());
+        if is_head {
             let entry = Entry::new(status, &headers, b"", terms);
             return shared.cache.store(self.key.clone(), Arc::new(entry), self.asked).map(|()| None);
         }
@@ -247,13 +251,7 @@ impl CachePlan {
     }
 
     /// Refreshes or removes the stored answer to a GET by the answer to a HEAD. Returns whether one was refreshed.
-    fn updates_by_head(
-        &self,
-        shared: &Shared,
-        settings: &Settings,
-        response: &Response<Reply>,
-        took: Duration,
-    ) -> bool {
+    fn updates_by_head(&self, shared: &Shared, response: &Response<Reply>, took: Duration) -> bool {
         let Some(entry) = self.entry.as_ref().filter(|entry| !entry.terms.head_only) else { return false };
         let new = |name: HeaderName| response.headers().get(name).map(HeaderValue::as_bytes);
         let length = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -271,7 +269,7 @@ impl CachePlan {
         };
         let refreshes = agrees(&stored, &head);
         if refreshes {
-            refreshed(shared, settings, self, entry, response.headers(), took);
+            refreshed(shared, self, entry, response.headers(), took);
         } else if head.status < 500 {
             shared.cache.remove_entry(&self.key.borrowed(), entry);
         }
@@ -323,11 +321,10 @@ fn serve_stale(
 ) -> Option<Response<Body>> {
     let CacheStep::Plan(plan) = step else { return None };
     let entry = plan.entry.as_ref().filter(|_| !plan.host.report)?;
-    let settings = request.settings.clone();
-    plan.with_request(&settings, |asked| {
-        let allowed = may_serve_stale(&entry.terms.policy, asked, cause, &plan.host.rules, cache::now());
-        allowed.then(|| respond::respond(request, entry, asked, How::Stale(detail)))
-    })
+    let (asked, now) = (&plan.request.asked, cache::now());
+    let allowed = may_serve_stale(&entry.terms.policy, asked, cause, &plan.host.rules, now);
+    let respond = |asked: &CacheRequest<'_>| respond::respond(request, entry, asked, How::Stale(detail), now);
+    allowed.then(|| plan.request.with_fields(respond))
 }
 
 /// Whether the host must be left alone for a while. curtsy's own end is no such reason.

@@ -1,12 +1,11 @@
-//! The header fields of a request or a response, as the rules read them; and a copy of a request's fields that outlives
-//! its read buffer.
+//! The header fields of a request or a response, as the rules read them; and what is kept of a request while it waits.
 
-use bytes::Bytes;
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use smallvec::SmallVec;
 
 use crate::politeness::reuse::Field;
+use crate::politeness::reuse::request::CacheRequest;
+use crate::politeness::reuse::selecting::{Selecting, has_none};
 
 /// A request with more bytes of fields has nothing to do with the cache. It may wait for hours, and its copy would not
 /// count as a large head that waits. Browsers send a few KiB with all their cookies.
@@ -22,43 +21,55 @@ pub(crate) fn list(headers: &HeaderMap) -> FieldList<'_> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }
 
-/// The fields of a request that waits for its answer. One allocation, without secrets that no rule needs.
-#[derive(Clone, Debug)]
+/// A request that waits for its answer: what the rules have read, and a copy of its fields that outlives the read
+/// buffer. One allocation, without secrets that no rule needs.
+#[derive(Debug)]
 pub(crate) struct KeptRequest {
-    pub(crate) is_head: bool,
+    /// Everything but the fields.
+    pub(crate) asked: CacheRequest<'static>,
     /// Length of name and value, name, value; and so on.
-    text: Bytes,
+    text: Vec<u8>,
 }
 
 impl KeptRequest {
     /// Copies the fields; `None` if they are too large.
-    pub(super) fn new(is_head: bool, headers: &HeaderMap) -> Option<Self> {
-        let size = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 8).sum();
+    pub(super) fn new(asked: CacheRequest<'_>) -> Option<Self> {
+        let size = asked.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
         if size > MOST_KEPT {
             return None;
         }
         let mut text = Vec::with_capacity(size);
-        for (name, value) in headers {
+        for (name, value) in asked.fields {
             // That there is a password matters; the password does not.
-            let secret = *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION;
-            let value = if secret { &[] } else { value.as_bytes() };
-            let name = name.as_str().as_bytes();
-            text.extend_from_slice(&(name.len() as u32).to_le_bytes());
-            text.extend_from_slice(&(value.len() as u32).to_le_bytes());
-            text.extend_from_slice(name);
+            let value = if matches!(*name, "authorization" | "proxy-authorization") { &[] } else { *value };
+            let ([a, b], [c, d]) = ((name.len() as u16).to_le_bytes(), (value.len() as u16).to_le_bytes());
+            text.extend_from_slice(&[a, b, c, d]);
+            text.extend_from_slice(name.as_bytes());
             text.extend_from_slice(value);
         }
-        Some(KeptRequest { is_head, text: text.into() })
+        Some(KeptRequest { asked: asked.without_fields(), text })
     }
 
-    pub(crate) fn fields(&self) -> FieldList<'_> {
+    /// Gives the rules the request with its fields.
+    pub(crate) fn with_fields<T>(&self, read: impl FnOnce(&CacheRequest<'_>) -> T) -> T {
+        read(&CacheRequest { fields: &self.fields(), ..self.asked.clone() })
+    }
+
+    /// The selecting fields of an answer to this request. The fields are unpacked only if one of them selects.
+    pub(crate) fn selecting(&self, vary: String, ignores_cookie: bool) -> Selecting {
+        match has_none(&self.asked, &vary, ignores_cookie) {
+            true => Selecting::default(),
+            false => self.with_fields(|asked| Selecting::of(asked, vary, ignores_cookie)),
+        }
+    }
+
+    fn fields(&self) -> FieldList<'_> {
         let mut rest = &self.text[..];
         std::iter::from_fn(|| {
-            let (lengths, behind) = rest.split_first_chunk::<8>()?;
-            let [a, b, c, d, e, f, g, h] = *lengths;
-            let (name, value) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-            let (name, behind) = behind.split_at_checked(name as usize)?;
-            let (value, behind) = behind.split_at_checked(value as usize)?;
+            let (lengths, behind) = rest.split_first_chunk::<4>()?;
+            let [a, b, c, d] = *lengths;
+            let (name, behind) = behind.split_at_checked(u16::from_le_bytes([a, b]).into())?;
+            let (value, behind) = behind.split_at_checked(u16::from_le_bytes([c, d]).into())?;
             rest = behind;
             Some((str::from_utf8(name).ok()?, value))
         })
@@ -79,11 +90,15 @@ mod tests {
         headers.append("authorization", HeaderValue::from_static("secret"));
         headers.append("accept", HeaderValue::from_static("text/html"));
         headers.append("empty", HeaderValue::from_static(""));
-        let kept = KeptRequest::new(false, &headers).expect("a small head");
+        let keep = |headers: &HeaderMap| KeptRequest::new(CacheRequest::read(false, &list(headers), &[]));
+        let kept = keep(&headers).expect("a small head");
         let fields: &[Field<'_>] =
             &[("accept", b"*/*"), ("accept", b"text/html"), ("authorization", b""), ("empty", b"")];
-        assert_eq!(kept.fields()[..], *fields);
+        kept.with_fields(|asked| {
+            assert_eq!(*asked.fields, *fields);
+            assert!(asked.has_authorization && asked.keyed[..] == [3]);
+        });
         headers.append("x-a", HeaderValue::from_str(&"a".repeat(MOST_KEPT)).expect("a value"));
-        assert!(KeptRequest::new(false, &headers).is_none(), "too large");
+        assert!(keep(&headers).is_none(), "too large");
     }
 }

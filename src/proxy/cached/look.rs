@@ -11,11 +11,13 @@ use smol_str::{SmolStr, format_smolstr};
 use super::kept::{KeptRequest, list};
 use super::plan::{CachePlan, CacheStep, ForwardReason, HostCache};
 use super::refresh;
-use super::respond::{self, How};
+use super::respond;
+use super::status::How;
 use crate::cache::{self, CacheKeyRef, Entry, Variants};
 use crate::config::Partition;
 use crate::politeness::Origin;
-use crate::politeness::reuse::request::{CacheRequest, bypasses};
+use crate::politeness::reuse::policy::CacheTime;
+use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::reusing::{Reuse, StaleReason, reuse};
 use crate::politeness::visit::Visit;
 use crate::proxy::Settings;
@@ -25,8 +27,9 @@ use crate::proxy::request::client_request::ClientRequest;
 use crate::proxy::request::label::ClientName;
 
 /// What the cache has for a request.
+#[allow(clippy::large_enum_variant, reason = "It is matched at once; a box would cost an allocation for each hit")]
 pub(crate) enum Looked {
-    Answer(Box<Response<Body>>),
+    Answer(Response<Body>),
     Ask(CacheStep),
 }
 
@@ -55,18 +58,18 @@ pub(crate) fn look(
         }));
     }
     let fields = list(&parts.headers);
-    if has_body || bypasses(&fields) {
+    let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
+    if has_body || asked.bypasses {
         request.shared().metrics.cache.request("bypass");
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     }
-    let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
     let variants = on_disk.or_else(|| request.shared().cache.at_hand(&key));
     let (why, entry) = match judge(&settings, origin, variants.as_deref(), &asked, host) {
-        Judged::Use(entry, how) if !host.report => {
+        Judged::Use(entry, how, now) if !host.report => {
             if how == How::Stale(StaleReason::WhileRevalidate.word()) {
                 refresh::begin(request, visit, parts, &key, &entry);
             }
-            return Ok(Looked::Answer(Box::new(respond::respond(request, &entry, &asked, how))));
+            return Ok(Looked::Answer(respond::respond(request, &entry, &asked, how, now)));
         }
         Judged::Use(..) => {
             request.shared().metrics.cache.request("would_hit");
@@ -78,17 +81,18 @@ pub(crate) fn look(
     if asked.directives.only_if_cached && !host.report {
         return Err(Refusal::NotCached.into());
     }
-    let Some(kept) = KeptRequest::new(is_head, &parts.headers) else {
+    let Some(kept) = KeptRequest::new(asked) else {
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     };
     let changes = request.shared().cache.change_count(&key);
-    let plan = CachePlan { key: key.to_key(), asked: changes, request: kept, host, why, entry, conditional: false };
-    Ok(Looked::Ask(CacheStep::Plan(Box::new(plan))))
+    let conditional = false.into();
+    let plan = CachePlan { key: key.to_key(), asked: changes, request: kept, host, why, entry, conditional };
+    Ok(Looked::Ask(CacheStep::Plan(Arc::new(plan))))
 }
 
 /// What is stored for a request, and what may be done with it.
 pub(super) enum Judged {
-    Use(Arc<Entry>, How),
+    Use(Arc<Entry>, How, CacheTime),
     Validate(Arc<Entry>, ForwardReason),
     Miss(ForwardReason),
 }
@@ -111,9 +115,10 @@ pub(super) fn judge(
     if judged.is_err() {
         return Judged::Miss(ForwardReason::Bypass);
     }
-    match reuse(&entry.terms.policy, asked, &host.rules, cache::now()) {
-        Reuse::Fresh => Judged::Use(entry, How::Fresh),
-        Reuse::Stale(reason) => Judged::Use(entry, How::Stale(reason.word())),
+    let now = cache::now();
+    match reuse(&entry.terms.policy, asked, &host.rules, now) {
+        Reuse::Fresh => Judged::Use(entry, How::Fresh, now),
+        Reuse::Stale(reason) => Judged::Use(entry, How::Stale(reason.word()), now),
         Reuse::Validate(reason) => Judged::Validate(entry, reason.into()),
         Reuse::Ignore => Judged::Miss(ForwardReason::Request),
     }

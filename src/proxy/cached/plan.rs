@@ -1,6 +1,7 @@
 //! What a request remembers about the cache while it waits for its answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use http::request::Parts;
@@ -9,7 +10,6 @@ use http::{HeaderMap, HeaderValue};
 use super::kept::KeptRequest;
 use crate::cache::{CacheKey, ChangeCount, Entry};
 use crate::politeness::policy::{CacheMode, Mode, Policy};
-use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::reusing::ValidateReason;
 use crate::politeness::reuse::storing::CacheRules;
 use crate::proxy::Settings;
@@ -24,22 +24,22 @@ pub(crate) enum CacheStep {
     /// Its method changes something: a success makes stored answers invalid.
     Invalidate(Box<CacheKey>),
     /// Its answer may be stored.
-    Plan(Box<CachePlan>),
+    Plan(Arc<CachePlan>),
 }
 
 /// A request whose answer may be stored.
 #[derive(Debug)]
 pub(crate) struct CachePlan {
-    pub(super) key: CacheKey,
+    pub(crate) key: CacheKey,
     /// The count of changes of the URL when the request was made.
     pub(super) asked: ChangeCount,
-    pub(super) request: KeptRequest,
-    pub(super) host: HostCache,
+    pub(crate) request: KeptRequest,
+    pub(crate) host: HostCache,
     pub(super) why: ForwardReason,
     /// The stored answer that the origin is asked about.
     pub(super) entry: Option<Arc<Entry>>,
     /// The conditions of the request are ours.
-    pub(super) conditional: bool,
+    pub(super) conditional: AtomicBool,
 }
 
 /// Why a request is sent although there is a cache: the `fwd` of Cache-Status (RFC 9211, section 2.2).
@@ -100,14 +100,14 @@ impl HostCache {
 impl CacheStep {
     /// Sets our conditions instead of the client's, if a stored answer has validators. Returns the head as it was, for
     /// the case that the origin's answer is about something else.
-    pub(crate) fn set_conditions(&mut self, parts: &mut Parts) -> Option<Box<Parts>> {
+    pub(crate) fn set_conditions(&self, parts: &mut Parts) -> Option<Box<Parts>> {
         let CacheStep::Plan(plan) = self else { return None };
         let validators = plan.entry.as_deref().map(validators).filter(|validators| !validators.is_empty())?;
         let plain = Box::new(parts.clone());
         parts.headers.remove(IF_NONE_MATCH);
         parts.headers.remove(IF_MODIFIED_SINCE);
         parts.headers.extend(validators);
-        plan.conditional = true;
+        plan.conditional.store(true, Relaxed);
         Some(plain)
     }
 }
@@ -123,12 +123,4 @@ pub(super) fn validators(entry: &Entry) -> HeaderMap {
         }
     }
     conditions
-}
-
-impl CachePlan {
-    /// Reads the request again, for the rules.
-    pub(super) fn with_request<T>(&self, settings: &Settings, read: impl FnOnce(&CacheRequest<'_>) -> T) -> T {
-        let fields = self.request.fields();
-        read(&CacheRequest::read(self.request.is_head, &fields, &settings.config.cache.unkeyed))
-    }
 }

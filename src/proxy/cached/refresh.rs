@@ -16,9 +16,10 @@ use http_body::Body as _;
 use parking_lot::Mutex;
 
 use super::heard::{Confirmation, confirmed, refreshed};
-use super::kept::KeptRequest;
+use super::kept::{KeptRequest, list};
 use super::plan::{CachePlan, CacheStep, ForwardReason, HostCache, validators};
 use crate::cache::{CacheKeyRef, Entry};
+use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::visit::Visit;
 use crate::politeness::{HostKey, Origin};
 use crate::proxy::answer::body::Body;
@@ -78,7 +79,10 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
         parts.headers.remove(name);
     }
     parts.method = Method::GET;
-    let Some(kept) = KeptRequest::new(false, &parts.headers) else { return };
+    let fields = list(&parts.headers);
+    let asked = CacheRequest::read(false, &fields, &settings.config.cache.unkeyed);
+    let Some(kept) = KeptRequest::new(asked) else { return };
+    drop(fields);
     parts.headers.extend(validators(entry));
     let identity = forward::identity(request);
     headers::outgoing(&mut parts.headers, key.origin, &parts.uri, false, identity, parts.version);
@@ -87,11 +91,12 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
     let host = HostCache::of(&settings, settings.policies.policy(key.origin.host.as_str()));
     let (why, entry) = (ForwardReason::Stale, Some(entry.clone()));
     let asked = request.shared().cache.change_count(key);
-    let plan = CachePlan { key: key.to_key(), asked, request: kept, host, why, entry, conditional: true };
+    let conditional = true.into();
+    let plan = CachePlan { key: key.to_key(), asked, request: kept, host, why, entry, conditional };
     // Now or never: no request may wait behind it.
     let max_wait = Some(Duration::ZERO);
     let visit = Visit { client: CURTSY, peer: CURTSY, urgency: LEAST_URGENT, max_wait, ..*visit };
-    let (worker, origin, step) = (request.worker.clone(), key.origin.clone(), CacheStep::Plan(Box::new(plan)));
+    let (worker, origin, step) = (request.worker.clone(), key.origin.clone(), CacheStep::Plan(Arc::new(plan)));
     runtime.spawn(Refresh { place, worker, settings, step, visit, message, origin }.run());
 }
 
@@ -126,7 +131,7 @@ async fn hear(shared: &Arc<Shared>, settings: &Settings, step: &CacheStep, sent:
     headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
     match (confirmed(step, &response), &plan.entry) {
         (Confirmation::Yes, Some(entry)) => {
-            refreshed(shared, settings, plan, entry, response.headers(), sent.took);
+            refreshed(shared, plan, entry, response.headers(), sent.took);
         }
         (Confirmation::No, _) if response.status() != StatusCode::NOT_MODIFIED => {
             let Ok(Some(tap)) = plan.try_begin(shared, settings, &mut response, sent.took) else { return };

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode, Version};
 
-use super::plan::ForwardReason;
-use crate::cache::{self, Entry, Pieces};
+use super::status::{self, How};
+use crate::cache::{Entry, Pieces};
 use crate::config::ResponseHeaders;
 use crate::metrics::RequestOutcome;
 use crate::politeness::reuse::conditions::{Portion, Representation, portion};
@@ -14,32 +14,7 @@ use crate::politeness::reuse::request::CacheRequest;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::client_request::ClientRequest;
 
-pub(crate) const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");
-
-/// How a stored answer came to be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    Fresh,
-    /// It is stale, for this reason.
-    Stale(&'static str),
-    /// The origin confirmed it.
-    Validated(ForwardReason),
-    /// The origin confirmed it when another client asked.
-    Shared(ForwardReason),
-}
-
-impl How {
-    /// The word of metrics and of the access log.
-    fn word(self) -> &'static str {
-        match self {
-            How::Fresh => "hit",
-            How::Stale(_) => "stale",
-            How::Validated(_) => "validated",
-            How::Shared(_) => "shared",
-        }
-    }
-}
 
 /// Answers a request from a stored answer.
 pub(super) fn respond(
@@ -47,8 +22,8 @@ pub(super) fn respond(
     entry: &Entry,
     asked: &CacheRequest<'_>,
     how: How,
+    now: CacheTime,
 ) -> Response<Body> {
-    let now = cache::now();
     let mut response = portioned(entry, asked, now);
     response.headers_mut().insert(header::AGE, HeaderValue::from(entry.terms.policy.age(now)));
     if request.settings.config.responses.headers == ResponseHeaders::Full {
@@ -66,14 +41,22 @@ pub(super) fn respond(
     response
 }
 
-fn portioned(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime) -> Response<Body> {
+/// What the client gets of a stored answer. Without conditions that is the whole, whatever is stored.
+fn portion_of(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime) -> Portion {
+    if !asked.is_conditional {
+        return Portion::Whole;
+    }
     let stored = Representation {
         status: entry.status().as_u16(),
         etag: entry.field("etag"),
         last_modified: entry.field("last-modified"),
         length: entry.length(),
     };
-    let portion = portion(asked, &stored, now);
+    portion(asked, &stored, now)
+}
+
+fn portioned(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime) -> Response<Body> {
+    let portion = portion_of(entry, asked, now);
     let mut headers = entry.headers();
     let (status, body) = match portion {
         Portion::NotModified => {
@@ -156,15 +139,9 @@ fn cut(body: &[Bytes], first: u64, last: u64) -> Pieces {
     pieces
 }
 
-/// Adds Cache-Status (RFC 9211), and says how stale an answer is.
+/// Adds Cache-Status, and says how stale an answer is.
 fn tell(headers: &mut HeaderMap, name: &str, how: How, ttl: i64) {
-    let status = match how {
-        How::Fresh => format!("{name}; hit; ttl={ttl}"),
-        How::Stale(detail) => format!("{name}; hit; ttl={ttl}; detail={detail}"),
-        How::Validated(why) => format!("{name}; fwd={}; fwd-status=304; stored", why.word()),
-        How::Shared(why) => format!("{name}; fwd={}; fwd-status=304; collapsed; stored", why.word()),
-    };
-    headers.append(CACHE_STATUS, text(status));
+    status::tell_of_hit(headers, name, how, ttl);
     if let How::Stale(why) = how {
         headers.append(CURTSY, text(format!("stale={}, why={why}", (-ttl).max(0))));
     }

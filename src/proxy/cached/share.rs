@@ -1,15 +1,16 @@
 //! Answers of flights, as the cache sees them: which requests may take part, and what their clients are told.
 
+use std::sync::Arc;
+
 use http::Response;
 
-use super::kept::KeptRequest;
-use super::plan::{CacheStep, ForwardReason};
-use super::respond::{self, CACHE_STATUS, How};
-use crate::cache::{CacheKey, Entry};
+use super::plan::{CachePlan, CacheStep, ForwardReason};
+use super::respond;
+use super::status::{self, How};
+use crate::cache::{self, Entry};
 use crate::config::ResponseHeaders;
 use crate::metrics::RequestOutcome;
 use crate::politeness::reuse::request::CacheRequest;
-use crate::politeness::reuse::storing::CacheRules;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::client_request::ClientRequest;
 
@@ -18,9 +19,9 @@ const SHARED: &str = "shared";
 
 impl CacheStep {
     /// Returns the plan of a request that may share answers; `None` if its answer is its own in any case.
-    pub(crate) fn shareable(&self) -> Option<(&CacheKey, &KeptRequest, CacheRules)> {
+    pub(crate) fn shareable(&self) -> Option<&Arc<CachePlan>> {
         match self {
-            CacheStep::Plan(plan) if !plan.host.report => Some((&plan.key, &plan.request, plan.host.rules)),
+            CacheStep::Plan(plan) if !plan.host.report => Some(plan),
             _ => None,
         }
     }
@@ -29,24 +30,26 @@ impl CacheStep {
     pub(crate) fn answer_shared(&self, request: &mut ClientRequest, entry: &Entry) -> Response<Body> {
         match self {
             CacheStep::Plan(plan) => {
-                let settings = request.settings.clone();
                 let how = How::Shared(plan.why);
-                plan.with_request(&settings, |asked| respond::respond(request, entry, asked, how))
+                plan.request.with_fields(|asked| respond::respond(request, entry, asked, how, cache::now()))
             }
-            _ => respond::respond(request, entry, &CacheRequest::default(), How::Shared(ForwardReason::UriMiss)),
+            _ => {
+                let how = How::Shared(ForwardReason::UriMiss);
+                respond::respond(request, entry, &CacheRequest::default(), how, cache::now())
+            }
         }
     }
 
     /// Notes that the request gets the answer to another client's, with this head. Returns whether the head is all.
     pub(crate) fn pass_shared(&self, request: &mut ClientRequest, head: Response<()>) -> Response<bool> {
         let (why, is_head) = match self {
-            CacheStep::Plan(plan) => (plan.why, plan.request.is_head),
+            CacheStep::Plan(plan) => (plan.why, plan.request.asked.is_head),
             _ => (ForwardReason::UriMiss, false),
         };
         let mut head = head.map(|()| is_head);
         if request.settings.config.responses.headers == ResponseHeaders::Full {
-            let text = format!("{}; fwd={}; collapsed", request.shared().identity.status_name(), why.word());
-            head.headers_mut().append(CACHE_STATUS, respond::text(text));
+            let name = request.shared().identity.status_name();
+            status::tell(head.headers_mut(), name, &["; fwd=", why.word(), "; collapsed"]);
         }
         request.shared().metrics.cache.request(SHARED);
         request.cached(SHARED);

@@ -15,8 +15,8 @@ pub(crate) struct StoreTap {
 }
 
 impl StoreTap {
-    pub(super) fn new(shared: Arc<Shared>, filling: Box<Filling>) -> Box<Self> {
-        Box::new(StoreTap { shared, filling: Some(filling) })
+    pub(super) fn new(shared: Arc<Shared>, filling: Box<Filling>) -> Self {
+        StoreTap { shared, filling: Some(filling) }
     }
 
     /// Copies a piece of the body.

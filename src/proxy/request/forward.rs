@@ -62,8 +62,8 @@ pub(crate) async fn forward(
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
     let visit = heard.apply(visit);
     let on_disk = cached::from_disk(request, origin, &parts).await;
-    let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
-        Looked::Answer(response) => return Ok(warned(request, *response, heard.warning)),
+    let step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
+        Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
         Looked::Ask(step) => step,
     };
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
@@ -287,8 +287,8 @@ fn note_times(request: &mut ClientRequest, permit: &Permit, took: Duration) {
 
 /// Joins the requests for the same thing that are under way, if this one may share their answer.
 fn join_flight(request: &ClientRequest, step: &CacheStep) -> Option<Membership> {
-    let (url, kept, rules) = step.shareable().filter(|_| request.settings.config.cache.collapse)?;
-    request.shared().flights.join(url, kept, rules, &request.settings)
+    let plan = step.shareable().filter(|_| request.settings.config.cache.collapse)?;
+    request.shared().flights.join(plan)
 }
 
 /// Answers with the answer to another client's request.

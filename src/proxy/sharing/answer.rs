@@ -13,9 +13,8 @@ use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::response::CacheResponse;
 use crate::politeness::reuse::reusing::{Reuse, reuse};
 use crate::politeness::reuse::selecting::Selecting;
-use crate::politeness::reuse::storing::{CacheRules, NotStored, is_heuristic, may_store};
-use crate::proxy::Settings;
-use crate::proxy::cached::{KeptRequest, list};
+use crate::politeness::reuse::storing::{NotStored, is_heuristic, may_store};
+use crate::proxy::cached::{CachePlan, list};
 use crate::upstream::Reply;
 
 /// What becomes of the answer to a request that leads.
@@ -41,55 +40,32 @@ fn is_failure(status: u16) -> bool {
     matches!(status, 408 | 429 | 500..=599)
 }
 
-/// A request as the rules see it.
-#[derive(Debug)]
-pub(crate) struct SharingRequest {
-    pub(crate) kept: KeptRequest,
-    pub(crate) settings: Arc<Settings>,
-    /// The rules for its host.
-    pub(crate) rules: CacheRules,
-    /// It does not share an answer that was asked for before it came.
-    pub(crate) wants_newest: bool,
+/// Whether a request does not share an answer that was asked for before it came.
+pub(super) fn wants_newest(request: &CacheRequest<'_>) -> bool {
+    let directives = &request.directives;
+    directives.no_cache || directives.max_age.is_some() || directives.min_fresh.is_some()
 }
 
-impl SharingRequest {
-    /// Reads the request for the rules.
-    fn with<T>(&self, read: impl FnOnce(&CacheRequest<'_>) -> T) -> T {
-        let fields = self.kept.fields();
-        read(&CacheRequest::read(self.kept.is_head, &fields, &self.settings.config.cache.unkeyed))
-    }
+/// Whether an answer is fresh enough for a request. One that was asked for after the request came always is.
+fn accepts(asking: &CachePlan, policy: &ReusePolicy) -> bool {
+    let request = &asking.request.asked;
+    wants_newest(request) || reuse(policy, request, &asking.host.rules, cache::now()) == Reuse::Fresh
+}
 
-    /// Whether an answer is fresh enough. One that was asked for after this request came always is.
-    fn accepts(&self, policy: &ReusePolicy, request: &CacheRequest<'_>) -> bool {
-        self.wants_newest || reuse(policy, request, &self.rules, cache::now()) == Reuse::Fresh
-    }
-
-    /// Whether a stored answer that the origin has just confirmed is for this request.
-    pub(super) fn may_have(&self, entry: &Entry) -> bool {
-        let policy = &entry.terms.policy;
-        let suits = |request: &CacheRequest<'_>| {
-            entry.terms.selecting.matches(request, policy.flags.ignores_cookie) && self.accepts(policy, request)
-        };
-        !entry.terms.head_only && self.with(suits)
-    }
+/// Whether a stored answer that the origin has just confirmed is for this request.
+pub(super) fn may_have(asking: &CachePlan, entry: &Entry) -> bool {
+    let policy = &entry.terms.policy;
+    let suits = |request: &CacheRequest<'_>| entry.terms.selecting.matches(request, policy.flags.ignores_cookie);
+    !entry.terms.head_only && accepts(asking, policy) && asking.request.with_fields(suits)
 }
 
 /// Decides whether the answer to a request may be shared. `took` is the time to its head.
-pub(crate) fn judge(asking: &SharingRequest, response: &Response<Reply>, took: Duration) -> ShareVerdict {
-    asking.with(|request| judge_by(request, &asking.rules, response, took))
-}
-
-fn judge_by(
-    request: &CacheRequest<'_>,
-    rules: &CacheRules,
-    response: &Response<Reply>,
-    took: Duration,
-) -> ShareVerdict {
-    let (now, status) = (cache::now(), response.status().as_u16());
-    let answer = CacheResponse::read(status, &list(response.headers()), now);
+pub(crate) fn judge(asking: &CachePlan, response: &Response<Reply>, took: Duration) -> ShareVerdict {
+    let (now, status, fields) = (cache::now(), response.status().as_u16(), list(response.headers()));
+    let answer = CacheResponse::read(status, &fields);
     let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
     let is_new = answer.says_nothing() && is_heuristic(status);
-    let policy = match may_store(request, &answer, rules, took, now) {
+    let policy = match may_store(&asking.request.asked, &answer, &asking.host.rules, took, now) {
         Ok(policy) if policy.ttl(now) > 0 && !policy.flags.no_cache => Some(policy),
         Ok(_) | Err(NotStored::NoLifetime) if is_new => None,
         _ if is_failure(status) => return ShareVerdict::Failure,
@@ -97,7 +73,7 @@ fn judge_by(
     };
     // The cookies of all members agree, so they need not be compared.
     let Some(vary) = answer.vary else { return ShareVerdict::Private };
-    ShareVerdict::Share(ShareTerms { selecting: Selecting::of(request, vary, true), policy })
+    ShareVerdict::Share(ShareTerms { selecting: asking.request.selecting(vary, true), policy })
 }
 
 /// An answer that several clients get.
@@ -128,13 +104,11 @@ impl SharedAnswer {
     }
 
     /// Whether the answer is for a request that came before its head.
-    pub(super) fn is_for(&self, asking: &SharingRequest) -> bool {
+    pub(super) fn is_for(&self, asking: &CachePlan) -> bool {
         let ShareTerms { selecting, policy } = &self.terms;
-        asking.with(|request| {
-            // The cookies of all members agree.
-            let suits = selecting.matches(request, true);
-            suits && policy.as_ref().is_none_or(|policy| asking.accepts(policy, request))
-        })
+        // The cookies of all members agree.
+        policy.as_ref().is_none_or(|policy| accepts(asking, policy))
+            && asking.request.with_fields(|request| selecting.matches(request, true))
     }
 }
 

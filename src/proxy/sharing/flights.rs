@@ -4,6 +4,7 @@
 //! the flight, so a disconnected client never holds others up. No lock is held across an await.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -12,26 +13,15 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::answer::{Share, SharedAnswer, SharingRequest};
+use super::answer::{Share, SharedAnswer, may_have, wants_newest};
 use super::body::BodyReader;
 use super::unshareable::Unshareable;
-use crate::cache::{Cache, CacheKey, Entry};
+use crate::cache::{Cache, Entry};
 use crate::gate::Follower;
 use crate::metrics::{Collapsed, Metrics};
 use crate::politeness::flight::{CallReply, Flight, Following, Member, Round};
 use crate::politeness::reuse::request::CacheRequest;
-use crate::politeness::reuse::selecting::Selecting;
-use crate::politeness::reuse::storing::CacheRules;
-use crate::proxy::Settings;
-use crate::proxy::cached::KeptRequest;
-
-/// What the members of a flight have in common: the URL, and the request fields that choose an answer whatever Vary
-/// says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FlightKey {
-    url: CacheKey,
-    selecting: Box<[u8]>,
-}
+use crate::proxy::cached::CachePlan;
 
 /// The flights of all workers.
 #[derive(Debug)]
@@ -45,7 +35,8 @@ pub(crate) struct Flights {
     cache: Arc<Cache>,
 }
 
-type FlightTable = HashMap<Arc<FlightKey>, Arc<FlightCell>, RandomState>;
+/// The flights by the hash of what their members have in common. If two have the same hash, the second is not begun.
+type FlightTable = HashMap<u64, Arc<FlightCell>, RandomState>;
 
 /// More than there are workers that look for a flight at the same moment.
 const SHARDS: usize = 16;
@@ -53,7 +44,10 @@ const SHARDS: usize = 16;
 /// One flight, for its members.
 #[derive(Debug)]
 struct FlightCell {
-    key: Arc<FlightKey>,
+    /// What the members have in common: the URL (of the request that began the flight), and the request fields that
+    /// choose an answer whatever Vary says.
+    first: Arc<CachePlan>,
+    selecting: Box<[u8]>,
     hash: u64,
     aloft: Mutex<Aloft>,
     news: Notify,
@@ -75,25 +69,20 @@ enum Landing {
     Private,
 }
 
-/// Returns how a request takes part in flights, and the fields that all members must have in common; `None` if it does
-/// not. Ranges and conditions are answered for their own client, Authorization is, and `max-stale` or `no-store` make
-/// the answer useless for others.
-fn terms(kept: &KeptRequest, unkeyed: &[String]) -> Option<(Following, Box<[u8]>)> {
-    let fields = kept.fields();
-    let request = CacheRequest::read(kept.is_head, &fields, unkeyed);
+/// Returns how a request takes part in flights; `None` if it does not. Ranges and conditions are answered for their own
+/// client, Authorization is, and `max-stale` or `no-store` make the answer useless for others.
+fn following(request: &CacheRequest<'_>) -> Option<Following> {
     let directives = &request.directives;
     let is_private = request.has_authorization || directives.no_store || directives.max_stale.is_some();
-    if is_private || directives.only_if_cached || !request.conditions.are_none() {
+    if is_private || directives.only_if_cached || request.is_conditional {
         return None;
     }
-    let wants_newest = directives.no_cache || directives.max_age.is_some() || directives.min_fresh.is_some();
-    let following = match (kept.is_head, wants_newest) {
-        (true, true) => return None,
-        (true, false) => Following::HeadOnly,
-        (false, true) => Following::Newest,
-        (false, false) => Following::Any,
-    };
-    Some((following, Selecting::of(&request, String::new(), false).values))
+    match (request.is_head, wants_newest(request)) {
+        (true, true) => None,
+        (true, false) => Some(Following::HeadOnly),
+        (false, true) => Some(Following::Newest),
+        (false, false) => Some(Following::Any),
+    }
 }
 
 impl Flights {
@@ -105,37 +94,30 @@ impl Flights {
     }
 
     /// Joins the flight for the same thing, or begins one. `None` if the request is better sent alone.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        url: &CacheKey,
-        kept: &KeptRequest,
-        rules: CacheRules,
-        settings: &Arc<Settings>,
-    ) -> Option<Membership> {
-        let (following, selecting) = terms(kept, &settings.config.cache.unkeyed)?;
-        let key = FlightKey { url: url.clone(), selecting };
-        let hash = self.hasher.hash_one(&key);
+    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<CachePlan>) -> Option<Membership> {
+        let following = following(&plan.request.asked)?;
+        let selecting = plan.request.selecting(String::new(), false).values;
+        let hash = self.hasher.hash_one((&plan.key, &selecting));
         if self.unshareable.has(hash) {
             return None;
         }
         let mut shard = self.shard(hash).lock();
-        let cell = match shard.get(&key) {
-            Some(cell) => cell.clone(),
+        let cell = match shard.entry(hash) {
+            Slot::Occupied(slot) => {
+                let cell = slot.get();
+                (cell.first.key == plan.key && cell.selecting == selecting).then(|| cell.clone())?
+            }
             // A HEAD leads no flight.
-            None if following == Following::HeadOnly => return None,
-            None => {
-                let key = Arc::new(key);
-                let (aloft, news) = (Mutex::default(), Notify::new());
-                let cell = Arc::new(FlightCell { key: key.clone(), hash, aloft, news });
-                shard.insert(key, cell.clone());
-                cell
+            Slot::Vacant(_) if following == Following::HeadOnly => return None,
+            Slot::Vacant(slot) => {
+                let (first, aloft, news) = (plan.clone(), Mutex::default(), Notify::new());
+                slot.insert(Arc::new(FlightCell { first, selecting, hash, aloft, news })).clone()
             }
         };
         let member = cell.aloft.lock().flight.join(following)?;
         drop(shard);
-        let (kept, settings, wants_newest) = (kept.clone(), settings.clone(), following == Following::Newest);
-        let request = Arc::new(SharingRequest { kept, settings, rules, wants_newest });
-        Some(Membership { flights: self.clone(), cell, member, request, is_void: AtomicBool::new(false) })
+        let (flights, request, is_void) = (self.clone(), plan.clone(), AtomicBool::new(false));
+        Some(Membership { flights, cell, member, request, is_void })
     }
 
     fn shard(&self, hash: u64) -> &Mutex<FlightTable> {
@@ -144,10 +126,11 @@ impl Flights {
 
     /// Forgets a flight, if `may` still allows it. Requests that come later begin another one.
     fn forget(&self, cell: &Arc<FlightCell>, may: impl FnOnce(&Aloft) -> bool) {
-        let mut shard = self.shard(cell.hash).lock();
-        let is_known = shard.get(&cell.key).is_some_and(|known| Arc::ptr_eq(known, cell));
-        if is_known && may(&cell.aloft.lock()) {
-            shard.remove(&cell.key);
+        if let Slot::Occupied(slot) = self.shard(cell.hash).lock().entry(cell.hash)
+            && Arc::ptr_eq(slot.get(), cell)
+            && may(&cell.aloft.lock())
+        {
+            slot.remove();
         }
     }
 }
@@ -158,13 +141,13 @@ pub(crate) struct Membership {
     flights: Arc<Flights>,
     cell: Arc<FlightCell>,
     member: Member,
-    request: Arc<SharingRequest>,
+    request: Arc<CachePlan>,
     /// It has left, or another task has taken its part.
     is_void: AtomicBool,
 }
 
 impl Membership {
-    pub(crate) fn request(&self) -> &SharingRequest {
+    pub(crate) fn request(&self) -> &CachePlan {
         &self.request
     }
 
@@ -180,6 +163,21 @@ impl Membership {
     /// Whether this request leads and others wait for its answer.
     pub(crate) fn leads_others(&self) -> bool {
         self.leads() && self.cell.aloft.lock().flight.has_others(self.member)
+    }
+
+    /// Ends the flight, if this request leads it and no other waits for its answer. Returns false if others wait.
+    pub(crate) fn lands_alone(&self) -> bool {
+        let mut has_others = false;
+        if !self.is_void.load(Relaxed) {
+            self.flights.forget(&self.cell, |aloft| {
+                let leads = aloft.flight.is_led_by(self.member);
+                has_others = leads && aloft.flight.has_others(self.member);
+                let ends = leads && !has_others;
+                self.is_void.store(ends, Relaxed);
+                ends
+            });
+        }
+        !has_others
     }
 
     /// Reports that the request was sent.
@@ -228,11 +226,6 @@ impl Membership {
     /// Ends the flight: the answer is for the leader alone, and later requests need not wait for one.
     pub(crate) fn keep_private(&self) {
         self.flights.unshareable.note(self.cell.hash);
-        self.land_alone();
-    }
-
-    /// Ends the flight without an answer to share.
-    pub(crate) fn land_alone(&self) {
         self.land(Landing::Private);
     }
 
@@ -273,8 +266,8 @@ impl Membership {
 
     /// Returns the stored answer for this request, which the origin has just confirmed.
     fn stored(&self) -> Option<Arc<Entry>> {
-        let variants = self.flights.cache.at_hand(&self.cell.key.url.borrowed())?;
-        variants.iter().find(|entry| self.request.may_have(entry)).cloned()
+        let variants = self.flights.cache.at_hand(&self.request.key.borrowed())?;
+        variants.iter().find(|entry| may_have(&self.request, entry)).cloned()
     }
 
     async fn until<T>(&self, found: impl Fn(&mut Aloft) -> Option<T>) -> T {

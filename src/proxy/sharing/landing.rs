@@ -15,9 +15,8 @@ use crate::upstream::Reply;
 /// Decides who gets the answer, whose head is as it goes to clients. Returns the leader's share if others get it too;
 /// then the caller must [`fill`] the body.
 pub(crate) fn land(member: &Membership, response: &Response<Reply>, took: Duration) -> Option<Share> {
-    if !member.leads_others() {
+    if member.lands_alone() {
         // The usual case, for which nothing needs to be judged.
-        member.land_alone();
         return None;
     }
     match judge(member.request(), response, took) {

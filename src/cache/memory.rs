@@ -16,13 +16,13 @@ use super::key::{CacheKey, CacheKeyRef};
 /// endless Vary stays bounded.
 pub const MOST_VARIANTS: usize = 16;
 
-/// The answers stored for one URL, the newest first.
+/// The answers stored for one URL, the newest first. Most URLs have one, which takes no allocation here.
 pub type Variants = SmallVec<[Arc<Entry>; 1]>;
 
 /// Stored answers in memory.
 #[derive(Debug)]
 pub struct Memory {
-    entries: QuickCache<CacheKey, Arc<Variants>, EntryWeight, RandomState, EvictionCount>,
+    entries: QuickCache<CacheKey, Variants, EntryWeight, RandomState, EvictionCount>,
     evictions: Arc<AtomicU64>,
     /// Locks for changes of a URL's variants: a change reads, then writes.
     changes: [Mutex<()>; CHANGES],
@@ -66,7 +66,7 @@ impl Memory {
     }
 
     /// Returns what is stored for a URL.
-    pub fn get(&self, key: &CacheKeyRef<'_>) -> Option<Arc<Variants>> {
+    pub fn get(&self, key: &CacheKeyRef<'_>) -> Option<Variants> {
         self.entries.get(key)
     }
 
@@ -92,7 +92,7 @@ impl Memory {
         while variants.len() > 1 && variants.iter().map(|entry| entry.weight()).sum::<u64>() > self.largest {
             variants.pop();
         }
-        self.entries.insert(key, Arc::new(variants));
+        self.entries.insert(key, variants);
         true
     }
 
@@ -113,7 +113,7 @@ impl Memory {
         if kept.is_empty() {
             self.entries.remove(key);
         } else if kept.len() < before.len() {
-            self.entries.insert(key.to_key(), Arc::new(kept));
+            self.entries.insert(key.to_key(), kept);
         }
     }
 
@@ -137,7 +137,7 @@ impl Memory {
     }
 
     /// Every URL with its answers.
-    pub fn all(&self) -> Vec<(CacheKey, Arc<Variants>)> {
+    pub fn all(&self) -> Vec<(CacheKey, Variants)> {
         self.entries.iter().collect()
     }
 
@@ -186,10 +186,10 @@ const USUAL_ENTRY: u64 = 8 << 10;
 #[derive(Clone, Debug, Default)]
 struct EvictionCount(Arc<AtomicU64>);
 
-impl Lifecycle<CacheKey, Arc<Variants>> for EvictionCount {
+impl Lifecycle<CacheKey, Variants> for EvictionCount {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _key: CacheKey, _variants: Arc<Variants>) {
+    fn on_evict(&self, (): &mut (), _key: CacheKey, _variants: Variants) {
         self.0.fetch_add(1, Relaxed);
     }
 }
@@ -197,8 +197,8 @@ impl Lifecycle<CacheKey, Arc<Variants>> for EvictionCount {
 #[derive(Clone, Debug)]
 struct EntryWeight;
 
-impl Weighter<CacheKey, Arc<Variants>> for EntryWeight {
-    fn weight(&self, key: &CacheKey, variants: &Arc<Variants>) -> u64 {
+impl Weighter<CacheKey, Variants> for EntryWeight {
+    fn weight(&self, key: &CacheKey, variants: &Variants) -> u64 {
         let key = size_of::<(CacheKey, Variants)>() + KEY_OVERHEAD + key.path.len() + key.origin.host.as_str().len();
         key as u64 + variants.iter().map(|entry| entry.weight()).sum::<u64>()
     }

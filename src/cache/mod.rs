@@ -63,12 +63,12 @@ impl Cache {
     }
 
     /// Returns what memory has for a URL.
-    pub fn at_hand(&self, key: &CacheKeyRef<'_>) -> Option<Arc<Variants>> {
+    pub fn at_hand(&self, key: &CacheKeyRef<'_>) -> Option<Variants> {
         self.memory.get(key)
     }
 
     /// Returns the newest answer on disk that `suits`. A small one is in memory afterwards. The disk has 250 ms.
-    pub async fn from_disk(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Arc<Variants>> {
+    pub async fn from_disk(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Variants> {
         let disk = self.disk.as_ref()?;
         for place in disk.find(key) {
             let Some(entry) = disk.read(key, place).await.filter(&suits).map(Arc::new) else { continue };
@@ -80,7 +80,7 @@ impl Cache {
                 self.memory.remove_entry(key, &entry);
                 return None;
             }
-            return Some(Arc::new(smallvec![entry]));
+            return Some(smallvec![entry]);
         }
         None
     }

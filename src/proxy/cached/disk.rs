@@ -1,7 +1,5 @@
 //! Looks for a stored answer on disk, if memory has none that suits the request.
 
-use std::sync::Arc;
-
 use http::Method;
 use http::request::Parts;
 
@@ -15,7 +13,7 @@ use crate::proxy::request::client_request::ClientRequest;
 
 /// Returns the answer on disk that suits a request. The disk is asked only if its index, which is in memory, has the
 /// URL; it has 250 ms, and a late answer is a miss.
-pub(crate) async fn from_disk(request: &ClientRequest, origin: &Origin, parts: &Parts) -> Option<Arc<Variants>> {
+pub(crate) async fn from_disk(request: &ClientRequest, origin: &Origin, parts: &Parts) -> Option<Variants> {
     let cache = &request.shared().cache;
     let disk = cache.disk.as_ref()?;
     if parts.method != Method::GET && parts.method != Method::HEAD {

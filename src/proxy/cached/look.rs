@@ -40,7 +40,7 @@ pub(crate) fn look(
     origin: &Origin,
     parts: &Parts,
     has_body: bool,
-    on_disk: Option<Arc<Variants>>,
+    on_disk: Option<Variants>,
 ) -> Result<Looked, Failure> {
     let settings = request.settings.clone();
     let host = HostCache::of(&settings, settings.policies.policy(origin.host.as_str()));
@@ -100,7 +100,7 @@ pub(super) enum Judged {
 pub(super) fn judge(
     settings: &Settings,
     origin: &Origin,
-    variants: Option<&Variants>,
+    variants: Option<&[Arc<Entry>]>,
     asked: &CacheRequest<'_>,
     host: HostCache,
 ) -> Judged {
@@ -125,7 +125,7 @@ pub(super) fn judge(
 }
 
 /// The newest stored answer that is for this request. A HEAD is answered from a GET rather than from another HEAD.
-pub(super) fn select<'a>(variants: &'a Variants, asked: &CacheRequest<'_>) -> Option<&'a Arc<Entry>> {
+pub(super) fn select<'a>(variants: &'a [Arc<Entry>], asked: &CacheRequest<'_>) -> Option<&'a Arc<Entry>> {
     let whole = variants.iter().find(|entry| !entry.terms.head_only && suits(entry, asked));
     whole.or_else(|| variants.iter().find(|entry| suits(entry, asked)))
 }

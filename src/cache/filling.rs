@@ -179,7 +179,9 @@ impl Filling {
             return Err(NotStored::Incomplete);
         }
         if let Some((head, large)) = self.large.take() {
-            self.cache.check_unchanged(&self.key.borrowed(), self.asked)?;
+            let hash = self.cache.memory.hash(&self.key.borrowed());
+            self.cache.check_unchanged(hash, self.asked)?;
+            self.cache.unstored.clear(hash);
             large.finish();
             self.cache.memory.remove_like(&self.key.borrowed(), &head);
             return Ok(());
@@ -197,7 +199,7 @@ impl Filling {
             self.finish_piece();
             Entry::in_pieces(self.status, block.freeze(), std::mem::take(&mut self.pieces), terms)
         };
-        self.cache.store(self.key.clone(), Arc::new(entry), self.asked)
+        self.cache.store(&self.key, Arc::new(entry), self.asked)
     }
 }
 
@@ -308,7 +310,7 @@ mod tests {
             let size = [10, 1_000, 100_000][number % 3];
             let entry = Entry::new(StatusCode::OK, &HeaderMap::new(), &vec![0; size], EntryTerms::default());
             let key = CacheKey { path: format!("/{number}").into(), ..key() };
-            let _ = cache.store(key, Arc::new(entry), ChangeCount::default());
+            let _ = cache.store(&key, Arc::new(entry), ChangeCount::default());
         }
         assert!(cache.memory.bytes() + cache.filling_most <= 16 * MEBI, "{}", cache.memory.bytes());
     }

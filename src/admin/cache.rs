@@ -358,8 +358,7 @@ fn host(text: &str) -> Result<String, ApiProblem> {
 
 /// Returns a host as the cache writes it in URLs.
 pub fn stored_host(text: &str) -> Result<String, String> {
-    let host = HostKey::parse(text).map_err(|bad| format!("{text:?}: {bad}"))?;
-    Ok(if host.as_str().contains(':') { format!("[{host}]") } else { host.to_string() })
+    HostKey::parse(text).map(|host| host.to_string()).map_err(|bad| format!("{text:?}: {bad}"))
 }
 
 /// Returns a URL as the cache writes it: without a fragment and without a default port.
@@ -370,4 +369,30 @@ pub fn stored_url(text: &str) -> Result<String, String> {
     }
     url.set_fragment(None);
     Ok(url.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_urls_are_written_as_they_are_stored() {
+        for (text, stored) in [("Example.COM", "example.com"), ("[0:0::1]", "[::1]")] {
+            assert_eq!(stored_host(text), Ok(stored.to_owned()));
+            let url = stored_url(&format!("http://{text}:80/a#b")).unwrap();
+            assert!(Purge::Host(stored.to_owned()).matches(&url), "{url}");
+        }
+        assert!(stored_host("a b").is_err() && stored_url("ftp://a.test/").is_err());
+    }
+
+    #[test]
+    fn a_header_field_has_a_name() {
+        let mut asked = AskedFields::default();
+        for bad in ["", "Accept", ": x", "a b: c"] {
+            assert!(asked.add(bad).is_err(), "{bad}");
+        }
+        assert_eq!(asked.fields, None);
+        asked.add("Accept-Language:  de ").unwrap();
+        assert_eq!(asked.fields, Some(vec![("accept-language".to_owned(), "de".to_owned())]));
+    }
 }

@@ -80,7 +80,7 @@ pub struct CachedJson {
     /// For how long the stored answer is still fresh; negative if it is stale.
     pub ttl_s: Option<i64>,
     pub age_s: Option<u32>,
-    /// Why the last answer was not stored, as in `detail` of Cache-Status; none if one is stored, or none was asked for.
+    /// Why the last answer was not stored, as in `detail` of Cache-Status; none if one is stored, or it is not known.
     #[serde(default)]
     pub not_stored: Option<String>,
 }

@@ -196,7 +196,9 @@ impl Filling {
             return Err(NotStored::Incomplete);
         }
         if let Some((head, large)) = self.large.take() {
-            self.room.cache.check_unchanged(&self.key.borrowed(), self.asked)?;
+            let hash = self.room.cache.memory.hash(&self.key.borrowed());
+            self.room.cache.check_unchanged(hash, self.asked)?;
+            self.room.cache.unstored.clear(hash);
             large.finish();
             self.room.cache.memory.remove_like(&self.key.borrowed(), &head);
             return Ok(());
@@ -215,7 +217,7 @@ impl Filling {
         } else {
             Entry::in_pieces(status, block.freeze(), pieces, terms)
         };
-        room.cache.store(key, Arc::new(entry), asked)
+        room.cache.store(&key, Arc::new(entry), asked)
     }
 }
 
@@ -320,7 +322,7 @@ mod tests {
             let size = [10, 1_000, 100_000][number % 3];
             let entry = Entry::new(StatusCode::OK, &HeaderMap::new(), &vec![0; size], EntryTerms::default());
             let key = CacheKey { path: format!("/{number}").into(), ..key() };
-            let _ = cache.store(key, Arc::new(entry), ChangeCount::default());
+            let _ = cache.store(&key, Arc::new(entry), ChangeCount::default());
         }
         assert!(cache.memory.bytes() + cache.filling_most <= 16 * MEBI, "{}", cache.memory.bytes());
     }

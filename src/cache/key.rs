@@ -99,8 +99,8 @@ mod tests {
         for (scheme, host, port, path) in [
             (Scheme::Http, "example.com", 80, "/a?b=http://c.test:1/"),
             (Scheme::Https, "example.com", 8443, "/"),
-            (Scheme::Http, "::1", 80, "/x]:9"),
-            (Scheme::Https, "::1", 81, "?y"),
+            (Scheme::Http, "[::1]", 80, "/x]:9"),
+            (Scheme::Https, "[::1]", 81, "?y"),
         ] {
             let key = key(scheme, host, port, path, "ada");
             assert_eq!(CacheKey::read(&key.url(), "ada"), Some(key));

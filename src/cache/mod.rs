@@ -91,18 +91,19 @@ impl Cache {
     }
 
     /// Stores the answer to a request that was made at this count of changes.
-    pub fn store(&self, key: CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
-        self.check_unchanged(&key.borrowed(), asked)?;
+    pub fn store(&self, key: &CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
+        let hash = self.memory.hash(&key.borrowed());
+        self.check_unchanged(hash, asked)?;
         if let Some(disk) = &self.disk {
             disk.put(key.clone(), entry.clone());
         }
         let is_stored = self.memory.store(key.clone(), entry) || self.disk.is_some();
         // The URL may have changed in this very moment.
-        self.check_unchanged(&key.borrowed(), asked).inspect_err(|_| self.remove(&key.borrowed()))?;
+        self.check_unchanged(hash, asked).inspect_err(|_| self.remove(&key.borrowed()))?;
         if !is_stored {
             return Err(NotStored::TooLarge);
         }
-        self.unstored.clear(self.memory.hash(&key.borrowed()));
+        self.unstored.clear(hash);
         Ok(())
     }
 
@@ -111,21 +112,22 @@ impl Cache {
         self.unstored.note(self.memory.hash(key), reason);
     }
 
-    fn check_unchanged(&self, key: &CacheKeyRef<'_>, asked: ChangeCount) -> Result<(), NotStored> {
-        if self.change_count(key) == asked { Ok(()) } else { Err(NotStored::Invalidated) }
+    fn check_unchanged(&self, hash: u64, asked: ChangeCount) -> Result<(), NotStored> {
+        if self.changes.of(hash) == asked { Ok(()) } else { Err(NotStored::Invalidated) }
     }
 
     /// Stores an entry again whose head has changed and whose body has not: after a 304, or a HEAD that agrees. The
     /// request was made at this count of changes.
-    pub fn refresh(&self, key: CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
-        self.check_unchanged(&key.borrowed(), asked)?;
+    pub fn refresh(&self, key: &CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
+        let hash = self.memory.hash(&key.borrowed());
+        self.check_unchanged(hash, asked)?;
         if let Some(disk) = &self.disk {
             disk.refresh(key.clone(), entry.clone());
         }
         if entry.large().is_none() {
             self.memory.store(key.clone(), entry);
         }
-        self.check_unchanged(&key.borrowed(), asked).inspect_err(|_| self.remove(&key.borrowed()))
+        self.check_unchanged(hash, asked).inspect_err(|_| self.remove(&key.borrowed()))
     }
 
     /// Removes one entry of a URL.

@@ -308,11 +308,11 @@ fn rows(page: &CacheEntriesJson, brush: TextStyle) -> (String, u8) {
 fn shown(told: &CacheUrlJson) -> (String, u8) {
     if told.variants.is_empty() {
         let why = match (&told.not_stored, told.others) {
-            (Some(why), _) => format!(": the last answer was not stored ({})", reason(why)),
+            (Some(why), _) => format!("the last answer was not stored: {}\n", reason(why)),
             (None, 0) => String::new(),
-            (None, others) => format!(" and such a request; {others} for others: leave --header out to see them"),
+            (None, others) => format!("and such a request; {others} for others: leave --header out to see them\n"),
         };
-        return (format!("nothing is stored for {}{why}\n", printable(&told.url)), 3);
+        return (format!("nothing is stored for {}\n{why}", printable(&told.url)), 3);
     }
     let mut page = String::new();
     for entry in &told.variants {

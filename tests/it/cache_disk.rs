@@ -227,7 +227,7 @@ fn people_see_why_nothing_is_stored_for_a_request() {
     assert_eq!(say(&["cache", "show", &url]), (3, format!("nothing is stored for {url}\n")));
     running.get(&url);
     let (code, told) = say(&["cache", "show", &url]);
-    assert!(code == 3 && told.ends_with(": the last answer was not stored (it sets a cookie)\n"), "{told}");
+    assert!(code == 3 && told.ends_with("\nthe last answer was not stored: it sets a cookie\n"), "{told}");
     let (code, told) = say(&["explain", &url]);
     assert!(code == 0 && told.contains("the last answer was not stored (it sets a cookie)"), "{told}");
     let url = origin.url("/page");

@@ -74,7 +74,7 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
 
 /// Says how many answers of the host are stored, and how often they were used.
 async fn stored(admin: &Admin, host: &HostKey) -> Html {
-    let answers = admin.desk.shared().cache.list(&Purge::Host(host.as_str().to_owned()), false).await;
+    let answers = admin.desk.shared().cache.list(&Purge::Host(host.to_string()), false).await;
     let parts = [
         ("count", Html::number(answers.len() as u64)),
         ("hits", Html::number(answers.iter().map(|answer| answer.hits).sum::<u64>())),

@@ -46,8 +46,8 @@ impl DiskTier {
         tokio::task::spawn_blocking(move || rows(&shared, &which).unwrap_or_default()).await.unwrap_or_default()
     }
 
-    /// Reads a variant for people: without the deadline of requests, and without counting it as used. None if it is gone
-    /// or damaged.
+    /// Reads a variant for people: without the deadline of requests, and without counting it as used. None if it is
+    /// gone or damaged.
     pub async fn peek(&self, key: &CacheKeyRef<'_>, place: DiskPlace) -> Option<Entry> {
         let (shared, url, partition) = (self.shared.clone(), super::url(key), key.partition.to_owned());
         let read = move || reader::read(&shared, &mut None, &place, (&url, &partition)).ok();

@@ -109,7 +109,7 @@ pub(super) fn refreshed(
             if fresh.terms.selecting != entry.terms.selecting {
                 shared.cache.remove_entry(&plan.key.borrowed(), entry);
             }
-            if let Err(reason) = shared.cache.refresh(plan.key.clone(), fresh.clone(), plan.asked) {
+            if let Err(reason) = shared.cache.refresh(&plan.key, fresh.clone(), plan.asked) {
                 shared.metrics.cache.not_stored(reason.word());
             }
             fresh
@@ -242,7 +242,7 @@ impl CachePlan {
         let headers = dressed(response.headers());
         if is_head {
             let entry = Entry::new(status, &headers, b"", terms);
-            return shared.cache.store(self.key.clone(), Arc::new(entry), self.asked).map(|()| None);
+            return shared.cache.store(&self.key, Arc::new(entry), self.asked).map(|()| None);
         }
         let length = response.body().size_hint().exact();
         let (most, under) = (settings.config.cache.max_object as u64, (self.key.clone(), self.asked));

@@ -8,8 +8,8 @@ use std::process::Command;
 use super::*;
 use crate::store::StoreFault;
 
-/// C52. Needs a disk of its own; [`files_that_cannot_grow_are_written_again_when_they_can`] tells the same story on every
-/// system.
+/// C52. Needs a disk of its own; [`files_that_cannot_grow_are_written_again_when_they_can`] tells the same story on
+/// every system.
 #[test]
 fn a_full_disk_is_reported_and_used_again_when_there_is_room() {
     let test = "a_full_disk_is_reported_and_used_again_when_there_is_room";

@@ -48,7 +48,7 @@ fn what_is_used_in_memory_stays_on_disk() {
     let disk = cache.disk.as_ref().unwrap();
     for (path, is_used) in [("/hot", true), ("/cold", false)] {
         let entry = entry(path.as_bytes());
-        cache.store(key(path), entry.clone(), Default::default()).unwrap();
+        cache.store(&key(path), entry.clone(), Default::default()).unwrap();
         if is_used {
             entry.count_hit();
         }

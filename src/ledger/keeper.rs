@@ -30,12 +30,17 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const ASK_SELDOM: Duration = Duration::from_secs(5);
 /// How often the map of a Cluster is read.
 const READ_MAP: Duration = Duration::from_secs(10);
+/// How often a notice is repeated that Redis did not take.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
 /// How long the keeper waits for an errand if no request is due, in microseconds.
 const LOOK: u64 = 10_000_000;
 /// How long Redis keeps a host with a counted place.
 const KEEP_STAYS_MS: u64 = 90_000;
 /// How long the last heartbeat may take when curtsy stops.
 const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Something that all nodes must hear: its kind, the host or client, and a text.
+type Notice = (&'static str, String, String);
 
 /// The thread of a fleet. Stops when dropped.
 #[derive(Debug)]
@@ -68,6 +73,8 @@ impl Drop for FleetThread {
 async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
     let mut watched = HashSet::new();
     tokio::spawn(view::keep_card(ledger.clone()));
+    let (notices, announced) = mpsc::unbounded_channel();
+    tokio::spawn(announce(ledger.clone(), announced));
     tokio::spawn(listen(ledger.clone()));
     loop {
         let read = ledger.link.read_map().await;
@@ -81,7 +88,7 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
             }
         }
         let pause = if read.is_ok() { READ_MAP } else { ASK_AGAIN };
-        if timeout(pause, run_errands(ledger, &mut errands)).await.is_ok() {
+        if timeout(pause, run_errands(ledger, &mut errands, &notices)).await.is_ok() {
             break;
         }
     }
@@ -91,7 +98,11 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
 }
 
 /// Runs errands until curtsy stops, or, in a Cluster, until the map must be read again.
-async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<Errand>) {
+async fn run_errands(
+    ledger: &Arc<FleetLedger>,
+    errands: &mut UnboundedReceiver<Errand>,
+    notices: &UnboundedSender<Notice>,
+) {
     loop {
         let now = local_now();
         let wait = Duration::from_micros(ledger.stays.lock().look_again(now + LOOK).saturating_sub(now));
@@ -114,8 +125,8 @@ async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<
                 tokio::spawn(async move { ledger.link.read_map().await });
             }
             Errand::Notice(kind, name, text) => {
-                let ledger = ledger.clone();
-                tokio::spawn(async move { notice(&ledger, kind, &name, &text).await });
+                // It fails only when the runtime ends.
+                let _ = notices.send((kind, name, text));
             }
             Errand::Settle(host, settled) => {
                 let ledger = ledger.clone();
@@ -125,10 +136,18 @@ async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<
     }
 }
 
-async fn notice(ledger: &FleetLedger, kind: &str, name: &str, text: &str) {
-    if let Err(error) = ledger.notice(kind, name, text).await {
-        let advice = error.to_string();
-        tracing::warn!(event = "fleet.unshared", kind, name, advice, "other nodes are not told");
+/// Tells all nodes one thing after the other. While Redis does not answer, the first waits, so that a client that was
+/// stopped and resumed meanwhile is resumed in the end.
+async fn announce(ledger: Arc<FleetLedger>, mut notices: UnboundedReceiver<Notice>) {
+    while let Some((kind, name, text)) = notices.recv().await {
+        let mut is_late = false;
+        while let Err(error) = ledger.notice(kind, &name, &text).await {
+            if !std::mem::replace(&mut is_late, true) {
+                let advice = error.to_string();
+                tracing::warn!(event = "fleet.unshared", kind, name, advice, "other nodes are told when Redis is back");
+            }
+            sleep(ANNOUNCE_AGAIN).await;
+        }
     }
 }
 

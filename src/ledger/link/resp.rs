@@ -100,7 +100,7 @@ impl Reader<'_> {
         let end = left.windows(2).position(|pair| pair == b"\r\n")?;
         let begin = self.at;
         self.at += end + 2;
-        Some((*left.first()?, (begin + 1, begin + end)))
+        Some((*left.first()?, ((begin + 1).min(begin + end), begin + end)))
     }
 
     fn bulk(&mut self, length: i64) -> Result<Option<Value>, LedgerError> {

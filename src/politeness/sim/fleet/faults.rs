@@ -98,11 +98,22 @@ impl FleetWorld {
         }
     }
 
+    /// Some nodes reach the new server later than others, though within the time that those keep to their slots.
+    fn reach_again(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.dice.chance(50) {
+                let later = self.dice.below(1_200_000);
+                self.nodes[node].cut_until = self.nodes[node].cut_until.max(self.now + later);
+            }
+        }
+    }
+
     fn back(&mut self, replaced: bool, empty: bool) {
         self.health = LedgerHealth::Up;
         if replaced {
             self.shared = self.snapshot.clone().unwrap_or_default();
             self.shared.name = 2;
+            self.reach_again();
         }
         if empty {
             self.flush();

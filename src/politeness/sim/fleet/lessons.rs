@@ -62,8 +62,11 @@ struct LessonWorld {
     limit: u64,
     /// So many requests a minute are allowed; 0 = the host tells no quota.
     quota: u32,
+    /// When a node heard of the quota first.
+    told_at: u64,
     starts: Vec<u64>,
-    refused: u32,
+    /// How often the fleet has made its delay longer.
+    raises: u32,
     relearned: Option<usize>,
 }
 
@@ -79,12 +82,14 @@ impl LessonWorld {
             records: Vec::new(),
             nodes: (0..count).map(|_| LessonNode { pace: Pace::new(), appointment: Appointment::default() }).collect(),
             answers: Vec::new(),
-            now: 1_000_000_000,
+            // A whole minute.
+            now: 1_020_000_000,
             last: 0,
             limit: if is_told { 0 } else { 1_100_000 + dice.below(3_000_000) },
             quota: if is_told { 10 } else { 0 },
+            told_at: 0,
             starts: Vec::new(),
-            refused: 0,
+            raises: 0,
             relearned: None,
             dice,
         }
@@ -150,8 +155,10 @@ impl LessonWorld {
 
     fn take_in(&mut self, node: usize, record: &str) {
         let now = self.stamp();
-        let Some(record) = record.parse().ok().and_then(|index: usize| self.records.get(index)) else { return };
         let LessonNode { pace, appointment } = &mut self.nodes[node];
+        let Some(record) = record.parse().ok().and_then(|index: usize| self.records.get(index)) else {
+            return pace.forget();
+        };
         appointment.quota = record.quota.map_or(0, |quota| quota.every);
         if self.flaw == Some(LessonFlaw::ForgetsEpochs) {
             *pace = Pace::new();
@@ -184,12 +191,13 @@ impl LessonWorld {
         let LessonNode { pace, appointment } = &mut self.nodes[node];
         let change = pace.heard(report, BASE, &self.learning, now);
         let is_news = appointment.hears_quota(pace.quota_interval(now)) && !hides;
-        if change.is_some_and(|change| matches!(change.what, What::Slowed | What::Restored)) {
-            self.refused += 1;
+        if quota.is_some() && self.told_at == 0 {
+            self.told_at = self.now;
         }
         let learned = pace.learned();
-        if change.is_some() || is_news {
-            self.tell(node);
+        let is_raise = change.is_some_and(|change| matches!(change.what, What::Slowed | What::Restored));
+        if (change.is_some() || is_news) && self.tell(node) && is_raise {
+            self.raises += 1;
         }
         if self.now > END / 2 && learned.is_zero() && self.relearned.is_none() && self.quota == 0 {
             self.relearned = Some(self.starts.len());
@@ -198,8 +206,8 @@ impl LessonWorld {
         if learned > most { Err(format!("{learned:?} learned at {}, {most:?} are enough", self.now)) } else { Ok(()) }
     }
 
-    /// Tells the ledger what a node has learned, as `gate/sharing.rs` does.
-    fn tell(&mut self, node: usize) {
+    /// Tells the ledger what a node has learned, as `gate/sharing.rs` does. Returns whether it was news.
+    fn tell(&mut self, node: usize) -> bool {
         for _ in 0..2 {
             let now = self.stamp();
             let LessonNode { pace, appointment } = &mut self.nodes[node];
@@ -220,25 +228,26 @@ impl LessonWorld {
             let outweighs = mine.is_some_and(|mine| mine.outweighs(&theirs.unwrap_or_default()));
             appointment.version = news.version;
             if fits {
-                return;
+                return true;
             }
             if !outweighs && self.flaw != Some(LessonFlaw::IgnoresVersions) {
-                return self.take_in(node, &news.record);
+                self.take_in(node, &news.record);
+                return false;
             }
         }
+        false
     }
 
     fn judge(&self) -> Result<(), String> {
         if self.quota > 0 {
-            let mut minutes = std::collections::BTreeMap::new();
-            self.starts.iter().for_each(|start| *minutes.entry(start / 60_000_000).or_insert(0) += 1);
-            // The first minute is over before the quota is known; after each reset it is known with the first answer.
-            let most = minutes.values().skip(1).max().copied().unwrap_or(0);
-            return if most > self.quota + 6 { Err(format!("{most} in a minute")) } else { Ok(()) };
+            // Nine are left for a minute, so one is due every six seconds and a half.
+            let after = |start: &&u64| (self.told_at..self.told_at + 12_000_000).contains(*start);
+            let soon = self.starts.iter().filter(after).count();
+            return if soon > 4 { Err(format!("{soon} starts after the quota was told")) } else { Ok(()) };
         }
-        // A delay that was refused is tried again after ten minutes, then twenty, forty …
-        if self.refused > 4 + 6 {
-            return Err(format!("{} refusals were learned from", self.refused));
+        // One for each second, and one for each trial: the first, after ten minutes, and after twenty.
+        if self.raises > 4 + 3 {
+            return Err(format!("{} raises", self.raises));
         }
         let first = self.starts.iter().filter(|start| **start < END / 2).count();
         let floor = self.starts.iter().filter(|start| **start < END / 2 + 1_200_000_000).count();

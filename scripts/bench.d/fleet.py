@@ -1,8 +1,8 @@
 """A fleet of curtsys on one Redis: what sharing costs, and how much of the allowed rate it leaves.
 
 Everything is on loopback and started here: Redis, two to eight curtsys, and an origin that notes when the kernel
-received a request and which node sent it (by Via). The hosts are addresses 127.0.x.y. Each node has more waiting requests for each host than
-it can start. Takes some five minutes.
+received a request and which node sent it (by Via). The hosts are addresses 127.0.x.y. Each node has more waiting
+requests for each host than it can start. Takes some five minutes.
 """
 
 import asyncio

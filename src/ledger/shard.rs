@@ -56,7 +56,7 @@ impl ShardState {
         }
     }
 
-    /// Takes how many keys the server has evicted so far. Logs it once, when there are more than at the first heartbeat.
+    /// Takes how many keys the server has evicted so far. Logs once that there are more than at the first heartbeat.
     pub(super) fn has_evicted(&self, evicted: u64) {
         let before = *self.evicted.lock().get_or_insert(evicted);
         if evicted > before && !self.reported.swap(true, Relaxed) {

@@ -1,8 +1,8 @@
 """A fleet of curtsys on one Redis: what sharing costs, and how much of the allowed rate it leaves.
 
-Everything is on loopback and started here: Redis, two to eight curtsys, and an origin that notes when a request arrives
-and which node sent it (by Via). The hosts are addresses 127.0.x.y. Each node has more waiting requests for each host than
-it can start. Takes some five minutes.
+Everything is on loopback and started here: Redis, two to eight curtsys, and an origin that notes when the kernel
+received a request and which node sent it (by Via). The hosts are addresses 127.0.x.y. Each node has more waiting
+requests for each host than it can start. Takes some five minutes.
 """
 
 import asyncio
@@ -92,33 +92,14 @@ def backlog(bench, nodes, delay_s, seconds):
 
 
 async def measure_backlog(redis, proxies, origin, delay_s, seconds):
-    arrivals = []  # time, host, node
-
-    async def note(reader, writer):
-        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                via = next((line for line in head.split(b"\r\n") if line.lower().startswith(b"via:")), b"")
-                arrivals.append((time.monotonic(), writer.get_extra_info("sockname")[0], via))
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        writer.close()
-
-    server = await asyncio.start_server(note, "0.0.0.0", origin)
-    askers = [
-        asyncio.create_task(ask(port, f"127.0.{host // 250 + 1}.{host % 250 + 1}:{origin}"))
-        for _, port, _ in proxies
-        for host in range(HOSTS)
-        for _ in range(WAITING)
-    ]
-    await asyncio.sleep(WARM_UP_S + 2 * delay_s)
-    before, calls, began = claims(proxies), redis_calls(redis), time.monotonic()
-    await asyncio.sleep(seconds)
-    ended = time.monotonic()
-    claimed, called = claims(proxies) - before, redis_calls(redis) - calls
-    for asker in askers:
-        asker.cancel()
-    await asyncio.gather(*askers, return_exceptions=True)
-    server.close()
+    with fleet_arrivals.stamped_origin(origin) as stop:
+        async with fleet_arrivals.clients(ask, proxies, origin, HOSTS, WAITING):
+            await asyncio.sleep(WARM_UP_S + 2 * delay_s)
+            before, calls, began = claims(proxies), redis_calls(redis), time.time()
+            await asyncio.sleep(seconds)
+            ended = time.time()
+            claimed, called = claims(proxies) - before, redis_calls(redis) - calls
+        arrivals = stop()
     counted = [arrival for arrival in arrivals if began <= arrival[0] < ended]
     if not counted:
         raise Failure("nothing arrived at the origin")
@@ -132,7 +113,7 @@ async def measure_backlog(redis, proxies, origin, delay_s, seconds):
         "calls_per_start": (called - beats) / len(counted),
         "used_percent": 100 * len(counted) * delay_s / (HOSTS * (ended - began)),
         "jain": sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)),
-        "least_gap_percent": 100 * least_gap(counted) / delay_s,
+        "least_gap_percent": 100 * min(fleet_arrivals.gaps(counted), default=float("inf")) / delay_s,
     }
 
 
@@ -150,14 +131,6 @@ async def ask(proxy, host):
             finally:
                 writer.close()
         await asyncio.sleep(0.1)
-
-
-def least_gap(arrivals):
-    by_host = {}
-    for at, host, _ in arrivals:
-        by_host.setdefault(host, []).append(at)
-    gaps = (b - a for times in by_host.values() for a, b in zip(sorted(times), sorted(times)[1:]))
-    return min(gaps, default=float("inf"))
 
 
 def free_hosts(bench):

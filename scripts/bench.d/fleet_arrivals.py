@@ -103,9 +103,10 @@ async def comes_back(ask, proxies, origin, hosts, redis, restart):
     full = FULL_PERCENT / 100 * hosts * COUNTED
     steps = [returned + STEP_S * step for step in range(int((BACK_S - WINDOW_S) / STEP_S))]
     short = [at for at in steps if count(times, at) < full]
-    alone = count(times, returned - WINDOW_S) * AWAY_DELAY_S / WINDOW_S
+    # From a second after the nodes have noticed on, which takes up to 2.2 s.
+    alone = gaps([arrival for arrival in seen if returned - AWAY_S + 3.2 <= arrival[0] < returned])
     return {
         "back_s": short[-1] + STEP_S - returned if short else 0.0,
-        "alone_percent": 100 * alone / hosts,
+        "alone_percent": 100 * AWAY_DELAY_S * len(alone) / sum(alone) if alone else 0.0,
         "away_least_gap_ms": 1e3 * min(gaps(seen)),
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::admin::{self, AskArgs, Call, segment};
 use super::config::Streams;
-use super::terminal::{DIM, TextStyle, YELLOW, printable, span, table};
+use super::terminal::{DIM, TextStyle, YELLOW, columns, cut, printable, span, table, table_width};
 use crate::admin::fleet::{FleetJson, FleetNode};
 use crate::config::Sources;
 
@@ -49,18 +49,27 @@ pub(super) fn run(args: &FleetArgs, sources: &Sources, paint: bool, streams: &mu
         }
     };
     admin::tell(&args.ask, sources, streams, &call, |fleet: &FleetJson| {
-        (page(fleet, TextStyle(paint)), u8::from(fleet.from != "redis"))
+        (page(fleet, TextStyle(paint), columns()), u8::from(fleet.from != "redis"))
     })
 }
 
 const PATH: &str = "/api/v1/fleet";
 const HEAD: [&str; 8] = ["NODE", "NAME", "STATE", "LAG", "SHARE", "STARTS", "WAITING", "JOINED"];
 
-fn page(fleet: &FleetJson, brush: TextStyle) -> String {
+/// Names of nodes are not cut below this.
+const SHORTEST_NAME: usize = 10;
+
+/// Returns the table, at most `columns` wide if a width is given: long names are cut.
+fn page(fleet: &FleetJson, brush: TextStyle, columns: Option<usize>) -> String {
     let Some(name) = &fleet.name else {
         return "this curtsy belongs to no fleet (fleet.redis is not set)\n".to_owned();
     };
-    let rows: Vec<Vec<String>> = fleet.nodes.iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = fleet.nodes.iter().map(row).collect();
+    if let Some(columns) = columns {
+        let over = table_width(&HEAD, &rows.iter().map(Vec::as_slice)).saturating_sub(columns);
+        let widest = rows.iter().map(|row| row[1].chars().count()).max().unwrap_or(0);
+        rows.iter_mut().for_each(|row| row[1] = cut(&row[1], widest.saturating_sub(over).max(SHORTEST_NAME)));
+    }
     let mut page = table(&HEAD, &rows, &[3, 4, 5, 6, 7], brush);
     let source = format!("fleet {}, {}\n", printable(name), from(fleet));
     page += &brush.stroke(if fleet.from == "redis" { DIM } else { YELLOW }, &source);
@@ -129,15 +138,18 @@ mod tests {
             trouble: None,
             nodes: vec![node("a", "1"), node("b", "1")],
         };
-        let text = page(&fleet, TextStyle(false));
+        let text = page(&fleet, TextStyle(false), None);
         assert!(text.contains("a *") && text.contains("0.3 ms") && text.contains("50 %"), "{text}");
         assert!(text.ends_with("fleet shop, from Redis\n"), "{text}");
+        fleet.nodes[0].name = Some("crawler-7f9c8d6b5d-x2x9q-in-a-far-away-place".to_owned());
+        let narrow = page(&fleet, TextStyle(false), Some(70));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 70) && narrow.contains("crawler-7f"), "{narrow}");
         fleet.nodes[1] = node("b", "2");
-        assert!(page(&fleet, TextStyle(false)).contains("different politeness settings"));
+        assert!(page(&fleet, TextStyle(false), None).contains("different politeness settings"));
         fleet.from = "this node alone".to_owned();
         fleet.trouble = Some("Redis cannot be reached".to_owned());
-        assert!(page(&fleet, TextStyle(false)).contains("this node alone for 61 s:\n  Redis cannot be reached"));
+        assert!(page(&fleet, TextStyle(false), None).contains("this node alone for 61 s:\n  Redis cannot be reached"));
         fleet.name = None;
-        assert!(page(&fleet, TextStyle(false)).contains("no fleet"));
+        assert!(page(&fleet, TextStyle(false), None).contains("no fleet"));
     }
 }

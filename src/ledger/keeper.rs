@@ -213,6 +213,7 @@ async fn look_after(ledger: &Arc<FleetLedger>, shard: &Shard, state: &ShardState
     }
     let (asked, told) = beat(ledger, shard, false).await?;
     let Some(told) = told else { return Ok(()) };
+    state.has_evicted(told.evicted);
     let changed = state.node.lock().beat(&told, asked, local_now());
     if let Some(new) = changed {
         state.is_now(new);

@@ -1,6 +1,7 @@
 //! How this node stands to one server of the ledger, and what it started there alone.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -20,6 +21,10 @@ pub(super) struct ShardState {
     alone: Mutex<HashMap<String, (u64, u64)>>,
     /// Why the node is alone.
     trouble: Mutex<Option<LedgerError>>,
+    /// Keys that the server had evicted at the first heartbeat.
+    evicted: Mutex<Option<u64>>,
+    /// Whether the log says that it evicts more.
+    reported: AtomicBool,
 }
 
 impl ShardState {
@@ -28,6 +33,8 @@ impl ShardState {
             node: Mutex::new(Node::new(slots, timeout, local_now())),
             alone: Mutex::default(),
             trouble: Mutex::default(),
+            evicted: Mutex::default(),
+            reported: AtomicBool::new(false),
         }
     }
 
@@ -46,6 +53,19 @@ impl ShardState {
         if is_new {
             let (cause, advice) = (error.word(), error.to_string());
             tracing::warn!(event = "fleet.alone", cause, advice, "this node goes on alone: each host gets its share");
+        }
+    }
+
+    /// Takes how many keys the server has evicted so far. Logs once that there are more than at the first heartbeat.
+    pub(super) fn has_evicted(&self, evicted: u64) {
+        let before = *self.evicted.lock().get_or_insert(evicted);
+        if evicted > before && !self.reported.swap(true, Relaxed) {
+            let advice = "CONFIG SET maxmemory-policy noeviction";
+            tracing::warn!(
+                event = "fleet.evicted",
+                advice,
+                "Redis evicts keys: it may forget when a host was visited, and a request may start a delay early"
+            );
         }
     }
 

@@ -166,6 +166,9 @@ fn redis_evicts_hosts() {
     fleet.expect_states("joined");
     work.expect_served(6);
     work.end();
+    for node in &fleet.nodes {
+        assert!(soon(|| node.event("fleet.evicted").is_some()), "it is not logged");
+    }
     let short = short_gaps(&fleet.origin, DELAY);
     assert!(lost > 0 && short.len() as u64 <= lost, "{lost} keys were evicted, but {short:?} are too short");
 }

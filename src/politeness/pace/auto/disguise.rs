@@ -212,13 +212,13 @@ mod tests {
         while visits.auto.disguise.is_on_trial {
             visits.hear(PaceSignal::Suspect, true);
         }
-        assert_eq!(visits.waited, WAITS.iter().sum());
+        assert_eq!(visits.waited, WAITS.iter().sum::<f32>());
         let (rate, until) = (visits.auto.rate, visits.now + 3500.0);
         while visits.now < until {
             visits.hear(PaceSignal::Suspect, false);
             (0..40).for_each(|_| assert!(!visits.hear(PaceSignal::Success, false)));
         }
-        assert_eq!((visits.waited, visits.auto.limit), (WAITS.iter().sum(), f32::INFINITY));
+        assert_eq!((visits.waited, visits.auto.limit), (WAITS.iter().sum::<f32>(), f32::INFINITY));
         assert!(visits.auto.rate >= rate && !visits.auto.refuses_in_disguise());
     }
 

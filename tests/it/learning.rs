@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use curtsy::config::{Config, Mode, RobotsMode};
+use curtsy::politeness::pace::Learner;
 
 use crate::support::{Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms, soon};
 
@@ -214,6 +215,19 @@ fn a_forbidden_page_teaches_nothing_but_a_forbidden_page_with_a_limit_does() {
     let limited = Moody::with(move |_| format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n{spent}\r\n"));
     assert_eq!(curtsy.get(&limited.origin.url("/")).status(), 403);
     assert_eq!(curtsy.metric("curtsy_throttled_total{status=\"other\"}"), 1);
+}
+
+/// Where 403 turns out to mean "too fast", the client sees the first few and none of the later ones.
+#[test]
+fn a_refusal_in_disguise_is_tried_again_once_it_is_known() {
+    let forbidden = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+    let is_refused = |number: usize| (12..18).contains(&number) || number == 25;
+    let moody = Moody::with(move |n| if is_refused(n) { forbidden.to_owned() } else { HELLO.to_owned() });
+    let curtsy = learning(|config| config.politeness.learner = Learner::Auto);
+    let statuses: Vec<u16> = (0..24).map(|_| curtsy.get(&moody.origin.url("/page")).status()).collect();
+    let seen = |status| statuses.iter().filter(|seen| **seen == status).count();
+    assert_eq!((seen(200), seen(403), moody.times().len()), (19, 5, 26), "{statuses:?}");
+    assert_eq!(curtsy.metric("curtsy_retries_total"), 2);
 }
 
 #[test]

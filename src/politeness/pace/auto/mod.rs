@@ -111,11 +111,10 @@ pub(super) struct Auto {
     /// Requests accepted since the last refusal. Time without any to send does not count.
     measured_from: f64,
     accepted: u32,
-    /// Requests accepted since the host reopened, and in the two openings before.
+    /// Requests accepted since the host reopened, and in the opening before.
     opened_at: f64,
     given: u32,
     gave: u32,
-    gave_before: u32,
     /// The time that the first opening took.
     first: f32,
     attempt: Attempt,
@@ -132,8 +131,6 @@ pub(super) struct Auto {
     run: RefusalRun,
     /// How long the host was shut: the longest time and the last long time, both fading.
     shut: f32,
-    /// The length of the host's windows; zero if it is not known.
-    window: f32,
     cost: f32,
     /// The wait that ended the last refusals.
     recovery: f32,
@@ -165,7 +162,7 @@ impl Auto {
     pub(super) fn remembering(learned: Duration, floor: &Floor, now: Timestamp) -> Self {
         let mut auto = Auto::starting_with(learned, 0, now);
         if floor.delay > 0 && now < floor.until {
-            auto.note_refused(1000.0 / floor.delay as f32, 0.0, seconds(now));
+            auto.note_refused(1000.0 / floor.delay as f32, seconds(now));
         }
         auto
     }
@@ -275,7 +272,7 @@ impl Auto {
         }
         if rate >= m.fastest {
             self.set_limit(rate / (1.0 - MARGIN), m);
-            self.schedule(1, 0.0, m);
+            self.schedule(0.0, m);
         } else {
             self.set_limit(rate, m);
             self.climb(m);
@@ -290,7 +287,7 @@ impl Auto {
             return false;
         }
         self.bans = 1;
-        (self.shut, self.window) = (0.0, 0.0);
+        self.shut = 0.0;
         if self.phase == AutoPhase::Check {
             // What the first opening gave beyond the limit was saved up.
             let limit = (self.given - self.gave) as f32 / (open - self.first).max(0.5 * open);
@@ -307,7 +304,7 @@ impl Auto {
         if !self.knows_refused(m.now) {
             self.refused_rate = f32::INFINITY;
         } else if !self.is_worth_halving(m.now) {
-            return self.schedule(1, self.cost, m);
+            return self.schedule(self.cost, m);
         }
         let step = (self.refused_rate / self.limit).powf(self.part()).min(step);
         self.attempt(AutoPhase::Climb, self.limit * step, f32::NEG_INFINITY, m);
@@ -339,13 +336,7 @@ impl Auto {
 
     /// The time after which the host gives again what it gave; zero if it only fills a bucket.
     fn cycle(&self) -> f32 {
-        if self.window > 0.0 {
-            self.window
-        } else if self.shut > SHORT {
-            self.shut
-        } else {
-            0.0
-        }
+        if self.shut > SHORT { self.shut } else { 0.0 }
     }
 
     fn set_limit(&mut self, limit: f32, m: &Moment) {
@@ -355,14 +346,13 @@ impl Auto {
     }
 
     /// Holds the limit, and says when to probe again: later after each probe in vain, and after costly refusals.
-    fn schedule(&mut self, refusals: u16, shut: f32, m: &Moment) {
+    fn schedule(&mut self, shut: f32, m: &Moment) {
         self.set_limit(self.limit, m);
         let doubled = PROBE_AFTER.0 * 2_f32.powi(i32::from(self.confirmed.min(8)));
-        let requests = (doubled * (f32::from(refusals) / 2.0).max(1.0)).min(PROBE_AFTER.1);
+        let requests = doubled.min(PROBE_AFTER.1);
         let latest = REFUSED_FOR.max(PROBE_AFTER.2 / self.limit);
-        let rest = shut * if self.confirmed == 0 { 10.0 } else { 40.0 };
         // After a short time shut, a rise is noticed within ten minutes.
-        let rest = if shut < 120.0 { rest.min(500.0) } else { rest };
+        let rest = if shut < 120.0 { (40.0 * shut).min(500.0) } else { 40.0 * shut };
         let mut wait = (requests / self.limit).min(latest).max(rest).max(30.0);
         if self.is_worth_halving(m.now) {
             // Until then, what was saved up is spent and what still counts is forgotten.
@@ -371,10 +361,10 @@ impl Auto {
         self.next_at = m.now + f64::from(wait);
     }
 
-    fn note_refused(&mut self, rate: f32, shut: f32, now: f64) {
+    fn note_refused(&mut self, rate: f32, now: f64) {
         // A ban is not provoked again at the same rate for twice as long as the last time.
         let doubled = 2_f32.powi(i32::from(self.bans.saturating_sub(1).min(6)));
-        let life = ((12.0 * shut).max(REFUSED_FOR) * doubled).max(2.0 * PROBE_AFTER.2 / self.limit);
+        let life = (REFUSED_FOR * doubled).max(2.0 * PROBE_AFTER.2 / self.limit);
         (self.refused_rate, self.refused_until) = (rate, now + f64::from(life));
     }
 

@@ -64,7 +64,7 @@ impl Auto {
             if is_known { noise_limit.max(self.limit.min(noise_limit)) } else { 0.95 * run.rate / (1.0 - MARGIN) },
             m,
         );
-        self.schedule(1, if is_known { 0.0 } else { shut }, m);
+        self.schedule(if is_known { 0.0 } else { shut }, m);
         if starts {
             self.attempt(AutoPhase::Check, self.rate, f32::NEG_INFINITY, m);
         }

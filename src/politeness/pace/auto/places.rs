@@ -103,7 +103,7 @@ impl Auto {
         if self.places.is_useless(waited, m.now) {
             self.set_limit(self.places.pace_before, m);
             self.refused_rate = f32::INFINITY;
-            self.schedule(1, 0.0, m);
+            self.schedule(0.0, m);
         }
     }
 

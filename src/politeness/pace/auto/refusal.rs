@@ -8,9 +8,6 @@ use super::{Auto, AutoPhase, Epoch, Moment, PaceStep, SHORT, What, before, disgu
 /// such a window is long, or the host is fast.
 const WAITS: [f32; 7] = [1.0, 5.0, 10.0, 61.0, 121.0, 301.0, 901.0];
 const MANY: u32 = 100;
-/// Windows as people configure them.
-const WINDOWS: [f32; 13] = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
-
 /// Refusals in a row, until the first success. Their epoch separates them from older requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RefusalRun {
@@ -26,8 +23,6 @@ pub(super) struct RefusalRun {
     pub(super) after: u32,
     wait: f32,
     first_wait: f32,
-    /// The last refusal, after `since`.
-    last: f32,
 }
 
 impl Auto {
@@ -40,7 +35,6 @@ impl Auto {
         }
         if self.run.is_on {
             self.run.canaries = self.run.canaries.saturating_add(1);
-            self.run.last = (m.now - self.run.since) as f32;
             self.run.wait = self.next_wait().min(m.longest_wait);
         } else {
             let wait = match self.phase {
@@ -62,7 +56,6 @@ impl Auto {
                 after,
                 wait,
                 first_wait: wait,
-                last: 0.0,
             };
         }
         self.epoch = self.epoch.wrapping_add(1);
@@ -90,12 +83,11 @@ impl Auto {
         let short = run.canaries == 1 && !long;
         if long {
             self.cost = shut;
-            self.window = if shut > 1.1 * self.window { 0.0 } else { self.window };
             if self.bans == 0 {
                 // With Retry-After the host may ask for more than its window.
                 self.shut = (0.85 * self.shut).max(if run.canaries >= 2 { shut } else { shut.min(62.0) });
             }
-            (self.gave_before, self.gave) = (self.gave, self.given);
+            self.gave = self.given;
         } else {
             self.shut *= 0.97;
             self.cost *= 0.8;
@@ -122,7 +114,7 @@ impl Auto {
         let banned = self.bans > 0 && long;
         self.bans = self.bans.saturating_add(u8::from(banned));
         let opening = match self.bans {
-            0 if long => self.per_opening(given, open),
+            0 if long => given / open,
             0 => 0.0,
             _ => (given - self.credit) / time(self.opened_at, self.run.since),
         };
@@ -142,19 +134,19 @@ impl Auto {
                     } else {
                         rate
                     };
-                    self.note_refused(known, shut, m.now);
+                    self.note_refused(known, m.now);
                     self.limit = match () {
                         () if exact => (accepted / measured).min(0.98 * rate),
                         () if long && given >= 12.0 => self.limit.max(opening.min(0.97 * rate)),
                         () => self.limit,
                     };
                 }
-                self.schedule(self.run.refusals, shut, m);
+                self.schedule(shut, m);
             }
             AutoPhase::Hold | AutoPhase::Check => {
                 // A pace was refused that was believed to be below the limit.
                 let held = self.limit;
-                self.note_refused(rate, shut, m.now);
+                self.note_refused(rate, m.now);
                 let (few, holds) = (given < 8.0 && !banned, self.phase == AutoPhase::Hold);
                 let mut limit = match () {
                     () if banned => opening.max(0.5 * held),
@@ -171,33 +163,16 @@ impl Auto {
                 if few || !holds {
                     self.attempt(AutoPhase::Check, self.limit, f32::NEG_INFINITY, m);
                 } else {
-                    self.schedule(self.run.refusals, shut, m);
+                    self.schedule(shut, m);
                 }
             }
         }
     }
 
-    /// The limit by what the host gave in the opening that has ended, and the time until it reopened; or a length that
-    /// people choose, if two openings gave the same.
-    fn per_opening(&mut self, given: f32, open: f32) -> f32 {
-        let gave = self.gave_before as f32;
-        let same =
-            (given - gave).abs() <= (0.12 * given).max(1.0) || self.phase == AutoPhase::Check && given <= 1.05 * gave;
-        let refused = (self.run.since - self.opened_at) as f32 + self.run.last;
-        let window = WINDOWS.into_iter().rev().find(|window| refused < *window && *window <= 1.01 * open);
-        let window = window.filter(|_| same && self.run.canaries >= 2);
-        if let Some(window) =
-            window.filter(|window| self.window == 0.0 && given >= 3.0 && open - refused > 0.05 * window)
-        {
-            self.window = window;
-        }
-        given / window.unwrap_or(open)
-    }
-
     fn learn_first(&mut self, long: bool, time: f32, m: &Moment) {
         let (accepted, rate) = (self.accepted as f32, self.run.rate);
         self.confirmed = 0;
-        self.note_refused(rate, (m.now - self.run.since) as f32, m.now);
+        self.note_refused(rate, m.now);
         let least = if long { 0.0 } else { 0.35 * rate };
         self.set_limit((0.7 * rate).min((accepted / time).max(least)), m);
         (self.gave, self.first) = (self.accepted, (self.run.since - self.measured_from) as f32);

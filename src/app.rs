@@ -108,6 +108,7 @@ impl Running {
     }
 
     /// Starts a proxy that resolves names with this function instead of the system, and caches no result.
+    #[allow(dead_code, reason = "integration tests use it")]
     pub fn start_resolving(config: Config, listeners: Listeners, lookup: Arc<Lookup>) -> Result<Running, StartError> {
         Self::start_with(config, listeners, CaLocation::Configured, Resolver::new(lookup, Duration::ZERO))
     }

@@ -65,7 +65,13 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
     // For the same reason, reload requests must be received before curtsy reports that it is ready.
     let reloads = running.reloads();
     announce(&running, &loaded, clock::now().duration_since(began))?;
-    runtime.block_on(operate(running, loaded, sources, level, wishes, reloads))
+    runtime.block_on(operate(running, loaded, sources, level, Orders { wishes, reloads }))
+}
+
+/// What a running curtsy may be told.
+struct Orders {
+    wishes: Wishes,
+    reloads: Receiver<Reload>,
 }
 
 /// Tells the supervisor that curtsy is ready, and handles signals, reload requests and file changes until it stops.
@@ -74,8 +80,7 @@ async fn operate(
     loaded: Loaded,
     sources: &Sources,
     level: LevelHandle,
-    mut wishes: Wishes,
-    mut reloads: Receiver<Reload>,
+    mut orders: Orders,
 ) -> io::Result<u8> {
     let supervisor = Supervisor::of_process();
     supervisor.ready();
@@ -83,7 +88,7 @@ async fn operate(
     let mut config = loaded.config;
     loop {
         let (reloaded, asked) = tokio::select! {
-            wish = wishes.next() => match wish {
+            wish = orders.wishes.next() => match wish {
                 Signal::Stop => break,
                 Signal::Reload => {
                     supervisor.reloading();
@@ -91,7 +96,7 @@ async fn operate(
                     (Some(config::load(sources)), None)
                 }
             },
-            asked = reloads.recv() => (Some(config::load(sources)), asked),
+            asked = orders.reloads.recv() => (Some(config::load(sources)), asked),
             () = tokio::time::sleep(LOOK), if config.watch => (watch.changed(), None),
         };
         let Some(reloaded) = reloaded.map(|result| reload(&running, result)) else { continue };
@@ -107,7 +112,7 @@ async fn operate(
         }
     }
     supervisor.stopping();
-    stop(running, &config, wishes).await
+    stop(running, &config, orders.wishes).await
 }
 
 /// Applies a new configuration completely or not at all: a file with a mistake changes nothing. Returns the new

@@ -20,6 +20,7 @@ pub enum FileChoice {
     /// This file, which must exist.
     Path(PathBuf),
     /// No file, even if one exists.
+    #[cfg(test)]
     Nothing,
 }
 
@@ -33,6 +34,7 @@ pub(super) struct ConfigSource {
 
 pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<ConfigSource>, Problems> {
     match choice {
+        #[cfg(test)]
         FileChoice::Nothing => Ok(None),
         FileChoice::Path(path) => named(path, None).map(Some),
         FileChoice::Search => match env.get("CURTSY_CONFIG").filter(|path| !path.is_empty()) {

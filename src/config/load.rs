@@ -59,6 +59,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
 }
 
 /// Reads a text as if it were the file at `path`. Ignores all other sources.
+#[allow(dead_code, reason = "a fuzz target uses it")]
 pub fn parse(text: &str, path: &Path) -> Result<Loaded, Problems> {
     let source = ConfigSource { path: path.to_owned(), text: text.to_owned(), exposed: false };
     read(Some(&source), &Sources::default())

@@ -165,10 +165,6 @@ impl FleetLedger {
         &self.id
     }
 
-    pub fn counts(&self) -> &FleetCounts {
-        &self.counts
-    }
-
     fn shard(&self, id: usize) -> Arc<ShardState> {
         let new = || Arc::new(ShardState::new(self.assumed, self.timeout));
         self.shards.lock().entry(id).or_insert_with(new).clone()

@@ -1,7 +1,7 @@
 //! Bars: times before which no visit to a host may start, whatever the spacing, each with its cause.
 //!
-//! Promises: of overlapping holds the longest counts, and carries its own cause; a hold only ever grows until it is
-//! lifted; a pause, which an operator sets, ends no hold. This module must not know what is saved up during a hold.
+//! Promises: of overlapping holds the longest counts, and carries its own cause; a hold only ever grows; a pause,
+//! which an operator sets, ends no hold. This module must not know what is saved up during a hold.
 
 use super::pace::Cause;
 use super::time::Timestamp;
@@ -70,12 +70,6 @@ impl Bars {
         is_news
     }
 
-    /// Ends all holds.
-    pub fn lift(&mut self, now: Timestamp) {
-        self.held_until = self.held_until.min(now);
-        self.asked_until = self.asked_until.min(now);
-    }
-
     /// Returns until when the host is held or closed.
     pub fn held_or_closed_until(&self) -> Timestamp {
         self.held_until.max(self.closed_until)
@@ -104,8 +98,6 @@ mod tests {
         bars.hold(at(30), Held::Pace(Cause::RetryAfter), at(0));
         bars.hold(at(25), Held::Pace(Cause::Quota), at(30));
         assert_eq!((bars.held_until, bars.held_by), (at(30), Held::Pace(Cause::RetryAfter)));
-        bars.lift(at(5));
-        assert_eq!((bars.held_until, bars.asked_until, bars.until()), (at(5), at(5), at(5)));
     }
 
     #[test]

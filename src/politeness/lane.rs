@@ -131,6 +131,7 @@ pub struct Lane {
 
 impl Lane {
     /// Creates the lane of a host without a memory. `seed` seeds the jitter.
+    #[allow(dead_code, reason = "benchmarks use it")]
     pub fn new(policy: impl Into<Arc<Policy>>, seed: u64) -> Self {
         let policy = policy.into();
         let turns = Turns::new(plain_spacing(&policy), seed);
@@ -185,7 +186,8 @@ impl Lane {
         purpose != Purpose::Page && self.start_free(ticket, purpose, now)
     }
 
-    /// Reports that a ready visit lost its connection before its turn and opens another one.
+    /// Makes a ready visit get ready again, as if it had lost its connection.
+    #[cfg(test)]
     pub fn unready(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Ready) else { return };
         entry.phase = Phase::Preparing;
@@ -207,19 +209,6 @@ impl Lane {
         }
         self.put_back(ticket);
         false
-    }
-
-    /// Reports that a shared ledger refused this visit's turn until `until`. The visit is ready again, ahead of the
-    /// other ready visits.
-    pub fn postpone(&mut self, ticket: Ticket, until: Timestamp) {
-        if self.holds_turn(ticket) {
-            self.turns.give_back();
-            self.turns.taken_elsewhere(until);
-            self.put_back(ticket);
-        } else if self.rides(ticket) {
-            self.turns.taken_elsewhere(until);
-            self.lose_ride(ticket);
-        }
     }
 
     /// Reports that the head of a visit that was told to start was written at `now`. The caller counts and logs a
@@ -338,17 +327,6 @@ impl Lane {
         self.refuse_late(now);
     }
 
-    /// Ends a hold early, and closes the breakers.
-    pub fn lift(&mut self, now: Timestamp) {
-        self.lift_lessons(now);
-        self.unsaved = true;
-        self.turns.lift(now);
-        self.note_lift(now);
-        if let Some(shadow) = &mut self.shadow {
-            shadow.turns.lift(now);
-        }
-    }
-
     /// Returns whether forgetting this lane would break a promise: a visit is in it, waits for robots.txt or was told
     /// to come back, or the host is held, paused, overridden by an operator, refused by a breaker or still owed part of
     /// an interval. What the lane has learned is in its [`HostMemory`], which the caller that forgets a lane must keep.
@@ -404,7 +382,10 @@ impl Lane {
         (entry.phase, entry.purpose) = (Phase::Ready, Purpose::Page);
         let deadline = self.drain.as_ref().map_or(entry.deadline, |drain| drain.before_end(entry.deadline));
         entry.deadline = deadline;
+        let asked = entry.crawl_delay();
         self.roll.watch(deadline);
+        // Visits that came meanwhile may have another crawl delay.
+        self.mix(asked);
         self.flying.retain(|number| *number != ticket.number);
         self.called.insert(0, ticket.number);
     }

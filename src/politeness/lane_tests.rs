@@ -443,10 +443,10 @@ fn a_turn_that_waited_for_a_ledger_is_asked_again() {
     assert!(!lane.confirm(ticket, at(80)));
     assert_eq!((lane.in_flight(), lane.queued()), (0, 1));
     assert_eq!(started(&mut lane, 3_000), Some(ticket));
-    lane.postpone(ticket, at(3_700));
+    assert!(lane.put_off(ticket, at(3_700), 0, at(3_010)), "its connection stays open");
     assert_eq!(lane.next_step(at(3_010)), Step::Wait(Some(Alarm { at: at(3_700), keeper: ticket })));
     assert_eq!(started(&mut lane, 3_700), Some(ticket));
-    assert!(lane.confirm(ticket, at(3_710)));
+    assert!(lane.agree(ticket, at(3_710)));
     lane.sent(ticket, at(3_710));
 }
 

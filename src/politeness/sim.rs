@@ -89,6 +89,10 @@
 //! | aside: a part that others wait for steps aside | Idle |
 //! | aside: a visit that steps back goes before turns that were promised until the end | Answer |
 //! | lane: a visit that leaves while it is aside is still counted | Bounds |
+//! | lane: a visit that the ledger puts off forgets its crawl delay | Spacing |
+//! | lane: parts wait for what the ledger says about turns | Idle |
+//! | lane: a visit whose connection failed still counts as ahead while curtsy stops | Answer |
+//! | claims: a visit that is put off goes behind those that step back | Order |
 //!
 //! No unit test had caught three of these (a pause, a new concurrency, getting ready); now there is one for each. The
 //! simulation does not see that a visit aside keeps the trial of a failing origin; a unit test does.
@@ -98,7 +102,9 @@
 //! delay was zero left a full bucket behind; a restart just after a hold granted the burst that the hold had taken
 //! away; a connection that hung cost the visits behind it a turn although there were other places, because the alarm
 //! was set for the turn after it; jitter was not foreseen for a burst, so that one in tens of thousands of clients that
-//! came when told was refused; and the short path counted places by the crawl delay of the visit before.
+//! came when told was refused; the short path counted places by the crawl delay of the visit before; a visit whose
+//! crawl delay had become too long for it took the visits behind it along; a part that was called to ride was refused
+//! because no turn would come in time; and the last four rows of the table, which were bugs before they were rows.
 
 mod aside;
 mod checks;

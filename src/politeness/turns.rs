@@ -182,15 +182,10 @@ impl Turns {
         self.unsent = self.unsent.saturating_sub(1);
     }
 
-    /// Allows no claim before `until`. Holds only ever grow; [`Turns::lift`] ends them. Returns whether the hold is
-    /// news that must outlive the lane.
+    /// Allows no claim before `until`. Holds only ever grow. Returns whether the hold is news that must outlive
+    /// the lane.
     pub fn hold(&mut self, until: Timestamp, cause: Held, now: Timestamp) -> bool {
         self.bars.hold(until, cause, now)
-    }
-
-    pub fn lift(&mut self, now: Timestamp) {
-        self.count(now);
-        self.bars.lift(now);
     }
 
     /// Allows no claim before `until`, because other instances that share this host's turns took them. Unlike a hold,

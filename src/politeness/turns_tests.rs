@@ -167,19 +167,6 @@ fn a_hold_is_silent_and_then_lets_exactly_one_go() {
 }
 
 #[test]
-fn a_hold_that_is_lifted_leaves_the_spacing() {
-    for burst in [1, 4] {
-        let mut turns = every(1_000, burst);
-        for _ in 0..burst {
-            start(&mut turns, 0);
-        }
-        turns.hold(at(60_000), Held::Other, at(100));
-        turns.lift(at(200));
-        assert_eq!(refused(&mut turns, 200), 1_000, "burst {burst}");
-    }
-}
-
-#[test]
 fn a_turn_claimed_before_a_hold_can_be_asked_again() {
     let mut turns = every(1_000, 1);
     turns.claim(at(0)).unwrap();
@@ -231,12 +218,6 @@ fn turning_spacing_on_counts_what_was_sent_before() {
         turns.change(spacing(1_000, 4), at(400));
         assert_eq!(refused(&mut turns, 400), 1_000, "burst {burst}");
     }
-    let mut turns = every(0, 4);
-    start(&mut turns, 0);
-    turns.hold(at(100), Held::Other, at(0));
-    turns.lift(at(50));
-    turns.change(spacing(1_000, 4), at(50));
-    assert_eq!(refused(&mut turns, 60), 1_050, "a hold and its end save nothing up");
 }
 
 #[test]
@@ -320,7 +301,6 @@ enum TurnsAct {
     Sent,
     GiveBack,
     Hold(u64),
-    Lift,
     Change(u64, u32),
 }
 
@@ -331,7 +311,6 @@ fn acts() -> impl Strategy<Value = Vec<TurnsAct>> {
         4 => Just(TurnsAct::Sent),
         1 => Just(TurnsAct::GiveBack),
         1 => (0_u64..5_000_000).prop_map(TurnsAct::Hold),
-        1 => Just(TurnsAct::Lift),
         1 => (0_u64..3_000_000, 1_u32..5).prop_map(|(delay, burst)| TurnsAct::Change(delay, burst)),
     ];
     proptest::collection::vec(act, 1..200)
@@ -369,7 +348,6 @@ proptest! {
                 }
                 TurnsAct::GiveBack if turns.unsent() > 0 => turns.give_back(),
                 TurnsAct::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
-                TurnsAct::Lift => turns.lift(now),
                 _ => {}
             }
         }
@@ -402,7 +380,6 @@ proptest! {
                 TurnsAct::Sent if turns.unsent() > 0 => turns.sent(now),
                 TurnsAct::GiveBack if turns.unsent() > 0 => turns.give_back(),
                 TurnsAct::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
-                TurnsAct::Lift => turns.lift(now),
                 TurnsAct::Change(delay, burst) => {
                     turns.change(Spacing { delay: Duration::from_micros(delay), burst, jitter: 0.1 }, now);
                 }

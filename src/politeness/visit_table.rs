@@ -247,9 +247,9 @@ impl VisitTable {
         self.first_deadline
     }
 
-    /// Returns a waiting visit that gives up before `start`, or one that gives up before `now` and waits for no turn: it
-    /// is parked, or was called `to_ride`. The caller removes it and asks again; the search goes on where it stopped, so
-    /// that refusing a crowd looks at each visit once.
+    /// Returns a waiting visit that gives up before `start`, or one that needs no turn (it is parked, or was called
+    /// `to_ride`) and gives up before `now`. The caller removes it and asks again; the search goes on where it stopped,
+    /// so that refusing a crowd looks at each visit once.
     pub(super) fn hopeless(&mut self, start: Timestamp, now: Timestamp, to_ride: &[u32]) -> Option<Ticket> {
         if self.first_deadline >= start {
             // A search that was under way for a later start is not continued.

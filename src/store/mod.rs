@@ -118,6 +118,7 @@ impl Store {
     }
 
     /// Returns the number of remembered hosts.
+    #[allow(dead_code, reason = "tests and benchmarks use it")]
     pub fn hosts(&self) -> usize {
         self.index.len()
     }

@@ -1,6 +1,7 @@
 //! Random numbers that are the same everywhere: splitmix64.
 
 use std::f64::consts::TAU;
+#[cfg(test)]
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -20,10 +21,12 @@ impl Dice {
         self.next() % bound
     }
 
+    #[cfg(test)]
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
+    #[cfg(test)]
     pub fn up_to(&mut self, longest: Duration) -> Duration {
         Duration::from_micros(self.below(longest.as_micros() as u64 + 1))
     }

@@ -45,22 +45,28 @@ impl Lane {
     pub fn step_back(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Aside) else { return };
         entry.phase = Phase::Waiting;
-        let (called, asked, deadline) = (entry.called, entry.crawl_delay(), entry.deadline);
+        let (asked, deadline) = (entry.crawl_delay(), entry.deadline);
         self.aside -= 1;
         self.roll.watch(deadline);
         self.mix(asked);
+        self.return_to_line(ticket);
+        self.refuse_late(now);
+    }
+
+    /// Puts a visit that was called at the front of the queue, behind those that were called before it. Its call must
+    /// have been counted.
+    pub(super) fn return_to_line(&mut self, ticket: Ticket) {
         if self.is_draining() {
             // Every turn before the end is promised.
-            self.queue.join(ticket.number, Rank::Retry, ClientId(0), 0);
-            return self.refuse_late(now);
+            return self.queue.join(ticket.number, Rank::Retry, ClientId(0), 0);
         }
         let roll = &self.roll;
-        let goes_before = |number: u32| (1..called).contains(&roll.entry(number).called);
-        self.queue.join_front(ticket.number, goes_before);
+        let called = roll.entry(ticket.number).called;
+        self.queue.join_front(ticket.number, |number| (1..called).contains(&roll.entry(number).called));
     }
 
     /// Numbers the called visits that have no number yet, in the order in which they were called.
-    fn count_calls(&mut self) {
+    pub(super) fn count_calls(&mut self) {
         for index in 0..self.called.len() {
             let ticket = self.roll.ticket(self.called[index]);
             if let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.called == 0) {

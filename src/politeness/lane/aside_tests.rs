@@ -146,3 +146,24 @@ fn a_visit_that_steps_back_into_a_pause_is_refused_at_its_deadline() {
     let refused = lane.next_step(at(11_000));
     assert_eq!(refused, Step::Refuse(follower, LaneRefusal::HostCooling { retry_after: None }));
 }
+
+/// In a fleet, the ledger may put a visit off for longer than its connection lives. It then waits at the front like
+/// those that step back, all in the order in which they were called.
+#[test]
+fn a_visit_that_is_put_off_waits_in_the_order_of_the_calls() {
+    let (mut lane, _) = lane(Policy { concurrency: 4, ..policy() });
+    let (put_off, is_called) = join(&mut lane, 2, at(100));
+    assert!(is_called);
+    let mut step_aside = |client| {
+        let (ticket, is_called) = join(&mut lane, client, at(1_000));
+        assert!(is_called && lane.step_aside(ticket, at(1_000)), "{client}");
+        ticket
+    };
+    let (second, third) = (step_aside(3), step_aside(4));
+    assert!(!lane.ready(put_off, at(1_050)));
+    assert_eq!(lane.next_step(at(1_050)), Step::Start(put_off));
+    lane.step_back(third, at(1_060));
+    assert!(!lane.put_off(put_off, at(9_000), 1, at(1_070)), "its connection would be too old");
+    lane.step_back(second, at(1_080));
+    assert_eq!(lane.queue.in_order(), [put_off.number, second.number, third.number]);
+}

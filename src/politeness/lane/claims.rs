@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::steps::LEAD;
 use super::{Lane, Ticket};
-use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Purpose;
 use crate::politeness::visit_table::Phase;
@@ -92,12 +91,11 @@ impl Lane {
         if until <= now + LEAD {
             return true;
         }
+        self.count_calls();
         self.called.retain(|number| *number != ticket.number);
         if let Some(entry) = self.roll.get_mut(ticket) {
             entry.phase = Phase::Waiting;
-            let (client, urgency) = (entry.client, entry.urgency);
-            let (client, urgency) = self.stands_as(client, urgency);
-            self.queue.join(ticket.number, Rank::Retry, client, urgency);
+            self.return_to_line(ticket);
         }
         false
     }

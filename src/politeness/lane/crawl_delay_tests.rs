@@ -122,7 +122,7 @@ fn a_slow_visit_that_hangs_lends_its_delay_to_no_other_visit() {
     lane.leave(hangs, at(5_200));
 }
 
-/// A visit whose crawl delay has become too long for it is refused alone: the visits behind it need not keep that delay.
+/// A visit whose crawl delay has become too long for it is refused alone: the visits behind it need not keep it.
 #[test]
 fn a_hopeless_crawl_delay_takes_no_other_visit_with_it() {
     let mut lane = Lane::new(Policy { delay: ms(100), concurrency: 1, ..Policy::default() }, 1);
@@ -143,4 +143,25 @@ fn a_hopeless_crawl_delay_takes_no_other_visit_with_it() {
     assert!(matches!(lane.next_step(at(3_000)), Step::Wait(_)));
     lane.leave(again, at(3_010));
     assert_eq!(starts(&mut lane, at(3_010)), [(2, 3_100)]);
+}
+
+/// In a fleet, a visit may lose its turn to a visit of another group. It still keeps its own delay from it.
+#[test]
+fn a_visit_that_is_put_off_keeps_its_crawl_delay() {
+    for put_off_until in [5_500, 7_000] {
+        let mut lane = lane();
+        lane.join(visit(1, 0), at(0)).unwrap();
+        starts(&mut lane, at(0));
+        let slow = lane.join(visit(2, 5_000), at(0)).unwrap().ticket;
+        assert_eq!(lane.next_step(at(4_000)), Step::Prepare(slow));
+        assert!(!lane.ready(slow, at(4_000)));
+        assert_eq!(lane.next_step(at(5_000)), Step::Start(slow));
+        let quick = lane.join(visit(3, 0), at(5_010)).unwrap().ticket;
+        assert_eq!(lane.next_step(at(5_010)), Step::Prepare(quick));
+        assert!(!lane.ready(quick, at(5_010)));
+        assert!(matches!(lane.next_step(at(5_010)), Step::Wait(_)));
+        let stays_ready = lane.put_off(slow, at(put_off_until), 0, at(5_020));
+        let expected = if stays_ready { vec![(2, 5_500), (3, 5_600)] } else { vec![(3, 7_000), (2, 12_000)] };
+        assert_eq!(starts(&mut lane, at(5_020)), expected, "put off until {put_off_until}");
+    }
 }

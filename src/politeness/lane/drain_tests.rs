@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::politeness::policy::{Mode, Policy};
+use crate::politeness::policy::{LearningPolicy, Mode, Policy};
 use crate::politeness::visit::Visit;
 
 fn at(millis: u64) -> Timestamp {
@@ -55,7 +55,7 @@ fn a_visit_that_is_put_back_waits_until_the_end_at_most() {
     lane.ready(tickets[0], at(500));
     assert_eq!(lane.next_step(at(1_000)), Step::Start(tickets[0]));
     lane.drain(at(3_500), at(1_000));
-    lane.postpone(tickets[0], at(60_000));
+    assert!(!lane.put_off(tickets[0], at(60_000), 0, at(1_100)));
     assert_eq!(refusals(&mut lane, at(1_100)), [(tickets[0], 59)]);
 }
 
@@ -109,4 +109,16 @@ fn no_visit_is_refused_if_none_waits() {
     lane.drain(at(0), at(0));
     assert!(lane.join(visit(5), at(10)).is_ok());
     assert_eq!(refusals(&mut lane, at(10)), []);
+}
+
+/// A failed connection attempt costs one turn. Its visit does not count as waiting for another one.
+#[test]
+fn a_connection_that_fails_in_the_grace_costs_one_turn() {
+    let (mut lane, tickets) = busy(Policy::default(), 2);
+    lane.drain(at(2_500), at(0));
+    assert_eq!(refusals(&mut lane, at(0)), []);
+    lane.unreachable(tickets[0], &LearningPolicy::default(), at(900));
+    lane.leave(tickets[0], at(900));
+    assert_eq!(refusals(&mut lane, at(900)), [], "it may start at two seconds");
+    assert_eq!(lane.queued(), 1);
 }

@@ -25,7 +25,7 @@ pub struct FailingOrigin {
 
 impl Lane {
     /// Reports that the connection of a called visit could not be opened. The lane learns nothing about the pace from
-    /// it.
+    /// it. The visit must leave.
     pub fn unreachable(&mut self, ticket: Ticket, schooling: &LearningPolicy, now: Timestamp) -> Option<LaneLesson> {
         let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
         if self.is_called_to_ride(ticket) {
@@ -33,6 +33,8 @@ impl Lane {
             self.heed(ticket, now);
         }
         self.turns.charge_attempt(entry.since);
+        // Its turn is taken now, so the visits behind it need not wait for it once more.
+        self.called.retain(|number| *number != ticket.number);
         let (began, answer) = (entry.since, PaceSignal::Failed);
         let ending = VisitEnding { ticket, client: entry.client, began, answer, at_limit: false };
         let lessons = self.lessons_or_new(schooling, now);

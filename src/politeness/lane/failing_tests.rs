@@ -151,7 +151,7 @@ fn people_are_told_which_origin_fails() {
     let shown = lane.failing_origins(at(0));
     assert_eq!(shown, [FailingOrigin { origin, breaker: BreakerView::Closed, failures: 1 }]);
     assert!(lane.lessons.is_some());
-    lane.lift(at(1));
+    lane.forget(at(1));
     assert!(lane.failing_origins(at(1)).is_empty());
 }
 

@@ -247,13 +247,6 @@ impl Lane {
         }
     }
 
-    pub(super) fn lift_lessons(&mut self, now: Timestamp) {
-        if let Some(lessons) = &mut self.lessons {
-            lessons.pace.lift(now);
-            lessons.breakers.close();
-        }
-    }
-
     /// Forgets what was learned, and returns whether there was anything. Keeps holds, and the count of used-up retries.
     pub(super) fn forget_lessons(&mut self) -> bool {
         let Some(lessons) = &mut self.lessons else { return false };

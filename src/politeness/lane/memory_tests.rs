@@ -62,9 +62,6 @@ fn a_hold_is_remembered_if_the_host_asked_for_it() {
     let memory = lane.memory(sent);
     assert_eq!(memory.held_until, Some(sent + secs(600)));
     assert_eq!(remembering(&memory, sent + secs(1)).held_until(), sent + secs(600));
-    lane.lift(sent);
-    assert!(lane.take_unsaved());
-    assert_eq!(remembering(&lane.memory(sent), sent).held_until(), sent);
 }
 
 /// A Retry-After that ends within the window after the refusal is remembered as well.

@@ -231,8 +231,6 @@ impl Lane {
     pub(super) fn lose_ride(&mut self, ticket: Ticket) {
         self.settle_ride();
         self.put_back(ticket);
-        let asked = self.roll.get(ticket).map(VisitEntry::crawl_delay);
-        self.mix(asked.unwrap_or_default());
     }
 
     /// Returns how long the turns of parts that lose their ride can take: one part at each place, and each takes its
@@ -242,9 +240,9 @@ impl Lane {
         self.gap(asked, now).saturating_mul(parts)
     }
 
-    /// Returns whether rides are on at the moment.
+    /// Returns whether rides are on at the moment. What a shared ledger says is about turns, which rides do not need.
     fn still_rides(&self, now: Timestamp) -> bool {
-        !self.rides_are_over(now) && self.turns.bars().until() <= now
+        !self.rides_are_over(now) && self.turns.bars().taken_until <= now
     }
 
     /// Returns when parts that wait can ride although nothing is reported: after failed connection attempts.

@@ -363,3 +363,13 @@ fn a_part_that_waits_for_a_place_is_refused_at_its_deadline() {
     assert_eq!(alarm.at, at(1_550) + Duration::from_micros(1));
     assert!(matches!(lane.next_step(alarm.at), Step::Refuse(refused, _) if refused == ticket));
 }
+
+/// In a fleet, the next turn may be far away: other nodes take turns, too. Parts need none.
+#[test]
+fn parts_do_not_wait_for_the_appointment_of_their_node() {
+    let mut lane = lane();
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    lane.appoint(at(4_000), 3);
+    assert!(visit(&mut lane, &part(BROWSER, 1), at(10)));
+    assert!(!visit(&mut lane, &page(BROWSER), at(3_999)));
+}

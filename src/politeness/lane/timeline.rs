@@ -63,12 +63,6 @@ impl Lane {
         }
     }
 
-    pub(super) fn note_lift(&mut self, now: Timestamp) {
-        for hold in self.timeline.iter_mut().flat_map(|timeline| &mut timeline.holds) {
-            hold.until = hold.until.min(now);
-        }
-    }
-
     pub(super) fn forget_old_timeline(&mut self, now: Timestamp) {
         let is_old = |last: Timestamp| now.since(last) > QUIET;
         if self.last_sent().is_none_or(is_old) && is_old(self.held_until()) {
@@ -143,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_grow_end_early_and_are_bounded() {
+    fn holds_grow_and_are_bounded() {
         let mut lane = Lane::new(Policy::default(), 1);
         let held = |cause| Held::Pace(cause);
         lane.hold_for(held(Cause::RetryAfter), at(30), at(10));
@@ -153,8 +147,6 @@ mod tests {
         assert_eq!(lane.timeline(at(22)).holds, [span(10, 40, Cause::RetryAfter)]);
         lane.hold_for(held(Cause::Backoff), at(50), at(30));
         assert_eq!(lane.timeline(at(31)).holds.back(), Some(&span(30, 50, Cause::Backoff)));
-        lane.lift(at(32));
-        assert_eq!(lane.timeline(at(33)).holds, [span(10, 32, Cause::RetryAfter), span(30, 32, Cause::Backoff)]);
         (1..30).for_each(|round| lane.hold(at(round * 100 + 5), at(round * 100)));
         assert_eq!(lane.timeline(at(9_000)).holds.len(), MOST_HOLDS);
     }

@@ -386,11 +386,6 @@ impl Pace {
         *self = Pace { state, held_until: self.held_until, ..Pace::new() };
     }
 
-    /// Ends a hold early.
-    pub fn lift(&mut self, now: Timestamp) {
-        self.held_until = self.held_until.min(now);
-    }
-
     fn hold(
         &mut self,
         signals: &Signals,

@@ -168,8 +168,6 @@ fn the_longest_hold_counts() {
     let short = Signals { retry_after: Some(secs(1)), ..REFUSED };
     assert_eq!(host.visit(short, at(0)).unwrap().hold, None, "the longer one goes on");
     assert_eq!(host.pace.held_until(), at(60));
-    host.pace.lift(at(5));
-    assert_eq!(host.pace.held_until(), at(5));
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub struct CacheTime {
 
 impl CacheTime {
     /// The same time on both clocks.
+    #[allow(dead_code, reason = "tests and a fuzz target use it")]
     pub const fn both(at: Timestamp) -> Self {
         CacheTime { steady: at, wall: at }
     }

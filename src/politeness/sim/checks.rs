@@ -124,16 +124,23 @@ impl World {
         if matches!(guest.stage, SimStage::Told | SimStage::Sent) {
             return broken(Promise::Answer, "refused after it was told to start".to_owned());
         }
-        // A visit that is alone at a free host needs no prediction.
-        let alone = self.at_host(host).count() == 1;
-        let free = self.free_at(host, self.now);
+        // With a place for every visit, each waits for the gaps of the others at most.
+        let (others, most) = (self.at_host(host).count() - 1, self.asking_most(host));
+        let has_place = others < self.least_concurrency(host);
+        let gaps = most.longest_gap().saturating_mul(u32::try_from(others).unwrap_or(u32::MAX));
+        let free = self.free_at(host, self.now) + gaps;
         let kept = self.hosts[host].lane.places_kept();
-        // The time that a ledger takes does not count as waiting, but the lane prolongs no deadline for it.
-        let waited_for_ledger = guest.stage == SimStage::Ready && self.now > guest.joined + guest.limit;
-        // A lane that was created again may know of fewer tokens than there are.
-        let excused = self.hosts[host].oracle.paused || self.hosts[host].oracle.sparing() || waited_for_ledger;
-        if alone && !excused && free <= self.now && self.now + kept < end {
-            return broken(Promise::Answer, format!("refused at {:?} although free, end {end:?}", self.now));
+        // A lane that was created again may know of fewer tokens than there are. How long a returning visit may wait,
+        // the lane alone knows.
+        let oracle = &self.hosts[host].oracle;
+        let excused = oracle.paused || oracle.sparing() || guest.returning;
+        // The lane prolongs no deadline by the time that a ledger takes.
+        let gives_up = guest.joined + guest.limit;
+        if has_place && !excused && free + kept + ROUNDING < end && free + ROUNDING < gives_up {
+            return broken(
+                Promise::Answer,
+                format!("refused at {:?} although free at {free:?}, end {end:?}", self.now),
+            );
         }
         Ok(())
     }
@@ -183,13 +190,7 @@ impl World {
             return Ok(());
         }
         let order = self.hosts[host].oracle.policy.order;
-        let (least, most) = self.concurrency_range(host);
-        if least != most {
-            // How many places are shared depends on the crawl delay of the visit that is next.
-            self.hosts[host].overtaken.clear();
-            return Ok(());
-        }
-        if self.long(host) >= self.hosts[host].oracle.concurrency() {
+        if self.long(host) >= self.least_concurrency(host) {
             // A client that fills all places for long transfers may be passed over.
             self.hosts[host].overtaken.clear();
             return Ok(());
@@ -217,6 +218,13 @@ impl World {
         if let Some(better) = better {
             return broken(Promise::Order, format!("{:?} went before {:?}", chosen.visit, better.visit));
         }
+        let (least, most) = self.concurrency_range(host);
+        if least != most {
+            // How many places are shared depends on the crawl delay of the visit that is next.
+            self.hosts[host].overtaken.clear();
+            return Ok(());
+        }
+        let chosen = &self.guests[&id];
         if chosen.rank() == Rank::Newcomer && order == Order::Fair {
             let client = chosen.visit.client;
             self.check_share(host, client)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Flaw;
-use super::oracle::{BrokenPromise, Oracle};
+use super::oracle::{BrokenPromise, Oracle, Promise, broken};
 use super::pages::SimPages;
 use super::world::{SimEvent, SimHost, SimStage, SimTold, World};
 use crate::politeness::lane::Lane;
@@ -42,7 +42,7 @@ impl World {
         self.foresee_nothing(host);
         match self.dice.below(9) {
             0 | 1 => self.hold(host),
-            2 => self.lift(host),
+            2 => self.forget_learned(host)?,
             3 => self.pause(host),
             4 => self.change(host),
             5 => self.ask_by_robots(host),
@@ -68,10 +68,18 @@ impl World {
         self.hosts[host].lane.hold(until, self.now);
     }
 
-    pub(super) fn lift(&mut self, host: usize) {
-        self.hosts[host].oracle.lift(self.now);
-        self.hosts[host].lane.lift(self.now);
-        self.hosts[host].origins = Default::default();
+    /// An operator lets curtsy forget what the host taught. What the host asked for stays.
+    pub(super) fn forget_learned(&mut self, host: usize) -> Result<(), BrokenPromise> {
+        let (now, at) = (self.now, &mut self.hosts[host]);
+        let forgotten = at.lane.forget(now);
+        let learned = at.lane.delays().learned;
+        if at.oracle.teaches && !learned.is_zero() {
+            return broken(Promise::Learning, format!("{forgotten:?}, and {learned:?} stays"));
+        }
+        at.oracle.change(now, |oracle| (oracle.learned, oracle.response) = (learned, Duration::ZERO));
+        at.origins = Default::default();
+        at.forgot = now;
+        Ok(())
     }
 
     fn pause(&mut self, host: usize) {
@@ -240,6 +248,7 @@ impl SimHost {
             most_places: policy.concurrency as usize,
             oracle: Oracle::new(policy, teaches),
             slowed: Timestamp::START,
+            forgot: Timestamp::START,
             elsewhere: Timestamp::START,
             origins: Default::default(),
             pages: SimPages::new(policy.count == Counts::Pages),

@@ -130,7 +130,7 @@ impl World {
         let enforced = self.enforced(host);
         if opened != lesson.is_some() && !enforced {
             // Without pacing, visits are called that a lane would keep for the client that was told to come back.
-            self.lift(host);
+            self.forget_learned(host)?;
         } else if opened != lesson.is_some() {
             return broken(Promise::Origin, format!("{lesson:?}: {:?}", self.hosts[host].origins));
         }
@@ -139,11 +139,14 @@ impl World {
         self.leave(id)
     }
 
-    pub(super) fn origin_answered(&mut self, id: u64, answer: PaceSignal) {
+    /// An origin answered. Returns whether its breaker closed.
+    pub(super) fn origin_answered(&mut self, id: u64, answer: PaceSignal) -> bool {
         let guest = &self.guests[&id];
         let (host, origin, sent) = (guest.host, guest.visit.origin.0 as usize, guest.sent);
-        let now = self.now;
-        self.hosts[host].origins[origin].answer(id, answer, sent, now);
+        let (now, known) = (self.now, &mut self.hosts[host].origins[origin]);
+        let was_open = known.open.is_some();
+        known.answer(id, answer, sent, now);
+        was_open && known.open.is_none()
     }
 
     pub(super) fn origin_left(&mut self, host: usize, id: u64) {

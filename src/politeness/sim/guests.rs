@@ -125,12 +125,18 @@ impl World {
     pub(super) fn ledger_answers(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
         let (host, ticket) = (guest.host, guest.ticket);
-        if guest.terms.enforced() && self.dice.chance(20) {
+        // A part that rides needs no turn of the ledger.
+        let needs_turn = guest.terms.enforced() && guest.rides_with.is_none();
+        if needs_turn && self.dice.chance(20) {
             let until = self.now + self.dice.up_to(Duration::from_secs(2));
             self.hosts[host].elsewhere = self.hosts[host].elsewhere.max(until);
-            self.hosts[host].lane.postpone(ticket, until);
+            let is_ready = self.hosts[host].lane.put_off(ticket, until, 0, self.now);
             self.put_back(id, host);
-        } else if self.flawed(Flaw::NeverConfirms) || self.hosts[host].lane.confirm(ticket, self.now) {
+            if !is_ready {
+                let guest = self.guests.get_mut(&id).expect("a guest");
+                (guest.stage, guest.put_off) = (SimStage::Waiting, true);
+            }
+        } else if self.flawed(Flaw::NeverConfirms) || self.hosts[host].lane.agree(ticket, self.now) {
             let terms = self.hosts[host].oracle.terms();
             let guest = self.guests.get_mut(&id).expect("a guest");
             guest.terms.renew(terms);

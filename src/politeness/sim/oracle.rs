@@ -154,12 +154,6 @@ impl Oracle {
         });
     }
 
-    pub(super) fn lift(&mut self, now: Timestamp) {
-        self.count(now);
-        self.held_until = self.held_until.min(now);
-        self.asked_until = self.asked_until.min(now);
-    }
-
     /// A request head reached the origin. Returns whether it was a page that followed its robots.txt out of turn: one
     /// page may, if it keeps its distance from the send before the fetch.
     pub(super) fn send(&mut self, terms: VisitTerms, purpose: Purpose, now: Timestamp) -> Result<bool, BrokenPromise> {
@@ -183,8 +177,9 @@ impl Oracle {
         if terms.burst <= 1 && gap < terms.delay {
             return broken(Promise::Spacing, format!("gap {gap:?} at {now:?}, owed {:?}", terms.delay));
         }
-        // A visit that was told to start may still do so if a change has emptied the bucket since.
-        let unchanged = !self.mixed && (terms.burst, terms.delay) == (self.burst(), self.delay());
+        // A visit that was told to start may still do so if a change or a hold has emptied the bucket since.
+        let unchanged = !self.mixed && terms.held_until == self.held_until;
+        let unchanged = unchanged && (terms.burst, terms.delay) == (self.burst(), self.delay());
         let saved = tokens >= 1.0 - EPSILON || fetched.is_some();
         if unchanged && terms.burst > 1 && !terms.delay.is_zero() && !saved {
             return broken(Promise::Spacing, format!("sent at {now:?} with {tokens} tokens"));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{BrokenPromise, Oracle, Promise, broken};
 use super::world::World;
-use crate::politeness::breaker::Tolerance;
-use crate::politeness::lane::Lane;
+use crate::politeness::breaker::{BreakerChange, Tolerance};
+use crate::politeness::lane::{Lane, LaneLesson};
 use crate::politeness::pace::Learning;
 use crate::politeness::policy::LearningPolicy;
 use crate::politeness::signals::{PaceSignal, Signals};
@@ -65,7 +65,13 @@ impl World {
         let outcome = VisitOutcome::Heard(signals);
         let granted = self.dice.chance(50) && self.hosts[host].lane.takes_for_granted(ticket, outcome, now);
         let lesson = if granted { None } else { self.hosts[host].lane.report(ticket, outcome, &schooling(), now) };
-        self.origin_answered(id, signals.answer);
+        let closed = self.origin_answered(id, signals.answer);
+        let has_closed = |lesson: &LaneLesson| matches!(lesson.breaker, Some(BreakerChange::Closed { .. }));
+        if !self.enforced(host) && closed != lesson.as_ref().is_some_and(has_closed) {
+            // Without pacing, visits of a failing origin are called beside the one that tries it.
+            self.foresee_nothing(host);
+            return self.forget_learned(host);
+        }
         let learned = self.hosts[host].lane.delays().learned;
         self.say(|| format!("    host {host}: {signals:?} to what was sent at {sent:?}: {lesson:?}"));
         if lesson.is_some() {
@@ -73,12 +79,13 @@ impl World {
         }
         let throttled = signals.answer == PaceSignal::Throttled;
         let (slowed, longest) = (self.hosts[host].slowed, self.hosts[host].oracle.longest());
+        let is_news = sent > slowed && sent > self.hosts[host].forgot;
         let story = match () {
             () if learned > longest => "more than may be learned",
             () if !throttled && learned > before => "slower without a refusal",
             () if throttled && learned < before => "faster by a refusal",
             () if throttled && sent < slowed && learned != before => "a burst of refusals counts twice",
-            () if throttled && sent > slowed && learned == before && learned < longest => "a refusal is not heard",
+            () if throttled && is_news && learned == before && learned < longest => "a refusal is not heard",
             () => return self.obey(host, signals, learned),
         };
         broken(Promise::Learning, format!("{story}: {before:?}, then {learned:?}, last slowed at {slowed:?}"))

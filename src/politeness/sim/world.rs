@@ -40,6 +40,8 @@ pub(super) struct SimHost {
     pub(super) oracle: Oracle,
     /// When it was last slowed down by a refusal.
     pub(super) slowed: Timestamp,
+    /// When an operator let curtsy forget it. Refusals of earlier requests may count or not.
+    pub(super) forgot: Timestamp,
     /// Until when a shared ledger or failed connection attempts have taken the turns.
     pub(super) elsewhere: Timestamp,
     pub(super) origins: [SimOrigins; ORIGINS as usize],
@@ -90,11 +92,13 @@ pub(super) struct SimVisit {
     pub(super) rides_with: Option<u32>,
     /// When it was first called, if it ever stepped aside: such visits go before all others, in this order.
     pub(super) stepped_back: Option<u64>,
+    /// The ledger put its turn off for so long that it waits in the queue again.
+    pub(super) put_off: bool,
 }
 
 impl SimVisit {
     pub(super) fn rank(&self) -> Rank {
-        match (self.visit.retry || self.stepped_back.is_some(), self.returning) {
+        match (self.visit.retry || self.put_off || self.stepped_back.is_some(), self.returning) {
             (true, _) => Rank::Retry,
             (false, true) => Rank::Returning,
             (false, false) => Rank::Newcomer,
@@ -340,9 +344,7 @@ impl World {
     pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), BrokenPromise> {
         let now = self.now;
         let told = self.hosts[host].take_told(&visit, now);
-        // At hosts that teach and whose origins fail, every visit is a page: the model of failures knows no other.
-        let purpose = if self.hosts[host].oracle.teaches { Purpose::Page } else { visit.purpose };
-        let visit = Visit { crawl_delay: self.crawl_delay(host, &visit), purpose, ..visit };
+        let visit = Visit { crawl_delay: self.crawl_delay(host, &visit), ..visit };
         let asked = match self.flaw {
             Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },
@@ -401,6 +403,7 @@ impl World {
             long_from: Timestamp::NEVER,
             rides_with: None,
             stepped_back: None,
+            put_off: false,
         };
         self.say(|| format!("    host {host}: {ticket:?} is guest {id}, {visit:?}"));
         self.tally.parked += u64::from(self.hosts[host].lane.is_parked(ticket));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, PRAGMA, RANGE};
 use http::request::Parts;
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use http_body::Body as _;
 use parking_lot::Mutex;
 
@@ -85,8 +85,7 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
     drop(fields);
     parts.headers.extend(validators(entry));
     let identity = forward::identity(request);
-    headers::outgoing(&mut parts.headers, key.origin, &parts.uri, false, identity, parts.version);
-    parts.version = Version::HTTP_11;
+    headers::outgoing(&mut parts, key.origin, false, identity);
     let message = Message::new(&parts, RequestBody::Empty, &settings.config.upstream);
     let host = HostCache::of(&settings, settings.policies.policy(key.origin.host.as_str()));
     let (why, entry) = (ForwardReason::Stale, Some(entry.clone()));

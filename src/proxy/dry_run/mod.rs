@@ -20,7 +20,7 @@ use crate::politeness::policy;
 use crate::politeness::robots::reply::RobotsRecordState;
 use crate::politeness::time::Timestamp;
 use crate::proxy::pages::help;
-use crate::proxy::robots::ask;
+use crate::proxy::robots::ask::{self, RobotsFetch};
 use crate::proxy::{Settings, Shared, StoppedClients, Worker};
 use crate::robots::fetch::FetchResult;
 use crate::robots::{AgentsFrom, Facts, Question, Report};
@@ -127,7 +127,9 @@ impl DryRun {
                 // The question is about the file itself, so "unchanged" would be no answer.
                 let previous = previous.map(|record| record.without_validators());
                 let (terms, previous) = (settings.terms(), previous.as_ref());
-                let fetched = ask::fetch(&worker, terms, &settings, &origin, &user_agent, previous).await?;
+                let fetch =
+                    RobotsFetch { worker: &worker, settings: &settings, origin: &origin, user_agent: &user_agent };
+                let fetched = fetch.run(terms, previous).await?;
                 let record = fetched.record.clone();
                 *seen.lock() = Some(fetched);
                 Ok(record)

@@ -149,10 +149,9 @@ fn prepare(
     body: RequestBody,
     upgrade: bool,
 ) -> Outgoing {
-    let (settings, received, safe) = (&request.settings, parts.version, parts.method.is_safe());
+    let (settings, safe) = (&request.settings, parts.method.is_safe());
     let keep_body = safe && !upgrade && !parts.headers.contains_key(EXPECT);
-    headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade, identity(request), received);
-    parts.version = Version::HTTP_11;
+    headers::outgoing(&mut parts, origin, upgrade, identity(request));
     if settings.config.upstream.proxy.is_some() {
         parts.uri = canonical(origin, parts.uri);
     }

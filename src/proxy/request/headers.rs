@@ -7,6 +7,7 @@
 use std::mem;
 
 use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::identity::Identity;
@@ -16,18 +17,13 @@ use crate::proxy::answer::failure::BadRequest;
 /// Upgrades are passed on for this protocol only: `h2c` and unknown protocols would open a tunnel past every check.
 const WEBSOCKET: &str = "websocket";
 
-/// Prepares the fields of a request for the next hop.
-pub(crate) fn outgoing(
-    headers: &mut HeaderMap,
-    origin: &Origin,
-    uri: &Uri,
-    upgrade: bool,
-    identity: Option<&Identity>,
-    received: Version,
-) {
+/// Prepares the fields and the version of a request for the next hop.
+pub(crate) fn outgoing(parts: &mut Parts, origin: &Origin, upgrade: bool, identity: Option<&Identity>) {
+    let received = mem::replace(&mut parts.version, Version::HTTP_11);
+    let headers = &mut parts.headers;
     let wants_trailers = accepts_trailers(headers);
     let hole = strip(headers, |name| is_own(name) || *name == header::EXPECT);
-    set_host(headers, origin, uri);
+    set_host(headers, origin, &parts.uri);
     if received == Version::HTTP_2 {
         join_cookies(headers);
     }
@@ -253,12 +249,12 @@ mod tests {
             host: HostKey::parse(uri.host().unwrap()).unwrap(),
             port: uri.port_u16().unwrap_or(80),
         };
-        let mut headers = HeaderMap::new();
+        let (mut parts, ()) = http::Request::get(uri).body(()).unwrap().into_parts();
         for (name, value) in fields {
-            headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+            parts.headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
         }
-        outgoing(&mut headers, &origin, &uri, false, Some(&Identity::new("me")), Version::HTTP_11);
-        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+        outgoing(&mut parts, &origin, false, Some(&Identity::new("me")));
+        parts.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
     #[test]

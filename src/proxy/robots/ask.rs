@@ -195,9 +195,9 @@ impl<'a> RobotsQuestion<'a> {
             let (worker, settings, origin) = (worker.clone(), settings.clone(), self.origin.clone());
             let user_agent = self.user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
             Box::pin(async move {
-                let fetched =
-                    fetch(&worker, settings.terms().of(client), &settings, &origin, &user_agent, previous.as_deref());
-                fetched.await.map(|seen| seen.record)
+                let fetch =
+                    RobotsFetch { worker: &worker, settings: &settings, origin: &origin, user_agent: &user_agent };
+                fetch.run(settings.terms().of(client), previous.as_deref()).await.map(|seen| seen.record)
             })
         }
     }
@@ -248,47 +248,69 @@ type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<RobotsRecordState, 
 /// The User-Agent of fetches for clients that send none.
 pub(crate) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
 
-pub(crate) async fn fetch(
-    worker: &Worker,
-    terms: Terms<'_>,
-    settings: &Settings,
-    origin: &Origin,
-    user_agent: &HeaderValue,
-    previous: Option<&RobotsRecordState>,
-) -> Result<FetchResult, visit::LaneRefusal> {
-    let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.pacing.key);
-    let way = FetchWay {
-        upstream: &worker.upstream,
-        terms,
-        user_agent,
-        timeout: config.fetch_timeout,
-        cache_ttl: config.cache_ttl,
-        leave: Some(Leave { gate, key }),
-    };
-    let seen = fetch::fetch(way, origin, previous).await?;
-    worker.shared.metrics.robots.fetch(result(&seen));
-    tracing::debug!(event = "robots.fetched", %origin, status = seen.status, error = seen.error, "robots.txt fetched");
-    worker.shared.events.tell(
+/// A fetch of robots.txt for a client.
+#[derive(Clone, Copy)]
+pub(crate) struct RobotsFetch<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) settings: &'a Settings,
+    pub(crate) origin: &'a Origin,
+    pub(crate) user_agent: &'a HeaderValue,
+}
+
+impl RobotsFetch<'_> {
+    pub(crate) async fn run(
+        self,
+        terms: Terms<'_>,
+        previous: Option<&RobotsRecordState>,
+    ) -> Result<FetchResult, visit::LaneRefusal> {
+        let RobotsFetch { worker, settings, origin, user_agent } = self;
+        let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.pacing.key);
+        let way = FetchWay {
+            upstream: &worker.upstream,
+            terms,
+            user_agent,
+            timeout: config.fetch_timeout,
+            cache_ttl: config.cache_ttl,
+            leave: Some(Leave { gate, key }),
+        };
+        let seen = fetch::fetch(way, origin, previous).await?;
+        worker.shared.metrics.robots.fetch(result(&seen));
+        tracing::debug!(event = "robots.fetched", %origin, status = seen.status, error = seen.error, "robots.txt fetched");
+        worker.shared.events.tell(
         "robots.fetched",
         Some(origin.host.as_str()),
         || json!({ "origin": origin.to_string(), "result": result(&seen), "status": seen.status, "why": seen.error }),
     );
-    if let Some(trouble) = seen.record.trouble
-        && let Ok(budget) = way.upstream.budget(way.terms, key, &origin.host).await
-    {
-        match trouble.kind {
-            // A host that throttles requests for robots.txt throttles those for pages too.
-            TroubleKind::Throttled => gate.hold(&budget, trouble.retry_at),
-            TroubleKind::Unreachable => {
-                let denies = config.on_unreachable == OnUnreachable::Deny && seen.record.answer.is_none();
-                if denies && gate.policy(&origin.host).robots == policy::RobotsMode::Enforce {
-                    gate.note_refused(&budget, trouble.retry_at);
+        if let Some(trouble) = seen.record.trouble
+            && let Ok(budget) = way.upstream.budget(way.terms, key, &origin.host).await
+        {
+            match trouble.kind {
+                // A host that throttles requests for robots.txt throttles those for pages too.
+                TroubleKind::Throttled => gate.hold(&budget, trouble.retry_at),
+                TroubleKind::Unreachable => {
+                    let denies = config.on_unreachable == OnUnreachable::Deny && seen.record.answer.is_none();
+                    if denies && gate.policy(&origin.host).robots == policy::RobotsMode::Enforce {
+                        gate.note_refused(&budget, trouble.retry_at);
+                    }
                 }
             }
         }
+        self.tell_of_cap(&seen.record);
+        Ok(seen)
     }
-    tell_of_cap(worker, settings, origin, user_agent, &seen.record);
-    Ok(seen)
+
+    fn tell_of_cap(self, record: &RobotsRecordState) {
+        let RobotsFetch { worker, settings, origin, user_agent } = self;
+        let Some(Says::Rules(rules)) = record.answer.as_ref().map(|answer| &answer.says) else { return };
+        let most = worker.shared.gate.policy(&origin.host).max_crawl_delay;
+        let asked = rules.delay(&settings.agents(Some(user_agent))).unwrap_or_default();
+        if settings.config.robots.crawl_delay && asked > most {
+            tracing::info!(
+                event = "robots.delay_capped", %origin, asked_s = asked.as_secs_f64(), most_s = most.as_secs_f64(),
+                "robots.txt asks for a longer delay than robots.max_crawl_delay"
+            );
+        }
+    }
 }
 
 fn result(seen: &FetchResult) -> &'static str {
@@ -298,23 +320,5 @@ fn result(seen: &FetchResult) -> &'static str {
         (Some(400..=499), None) => "missing",
         (Some(300..=399), _) => "invalid",
         _ => "unreachable",
-    }
-}
-
-fn tell_of_cap(
-    worker: &Worker,
-    settings: &Settings,
-    origin: &Origin,
-    user_agent: &HeaderValue,
-    record: &RobotsRecordState,
-) {
-    let Some(Says::Rules(rules)) = record.answer.as_ref().map(|answer| &answer.says) else { return };
-    let most = worker.shared.gate.policy(&origin.host).max_crawl_delay;
-    let asked = rules.delay(&settings.agents(Some(user_agent))).unwrap_or_default();
-    if settings.config.robots.crawl_delay && asked > most {
-        tracing::info!(
-            event = "robots.delay_capped", %origin, asked_s = asked.as_secs_f64(), most_s = most.as_secs_f64(),
-            "robots.txt asks for a longer delay than robots.max_crawl_delay"
-        );
     }
 }

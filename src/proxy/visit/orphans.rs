@@ -21,7 +21,7 @@ use crate::proxy::request::{forward, headers};
 use crate::proxy::sharing::answer::Share;
 use crate::proxy::sharing::flights::Membership;
 use crate::proxy::sharing::landing;
-use crate::proxy::{Settings, Shared};
+use crate::proxy::{Identity, Shared};
 use crate::upstream::{Orphan, Reply};
 
 /// How long curtsy waits for an answer that no client waits for. Overloaded servers, and gateways before them, refuse
@@ -64,7 +64,8 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
             let signals = signals(shared, &settings, &budget, &response, heard);
             permit.report(VisitOutcome::Heard(signals), heard);
             if let Some(member) = member {
-                share(shared, &settings, &member, response, permit, heard.since(sent)).await;
+                let signature = forward::signature(&settings, shared);
+                share(&member, response, signature, permit, heard.since(sent)).await;
             }
         }
         Err(error) if error.blames_the_origin() => permit.report(VisitOutcome::Failed, heard),
@@ -74,15 +75,14 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
 
 /// Shares an answer with the clients that wait for it.
 async fn share(
-    shared: &Shared,
-    settings: &Settings,
     member: &Membership,
     mut response: Response<Reply>,
+    signature: Option<&Identity>,
     permit: Permit,
     took: Duration,
 ) {
     let version = response.version();
-    headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
+    headers::incoming(response.headers_mut(), signature, version);
     // The answer is not stored: what the cache needs for that has gone with the client.
     if let Some(Share::Coming(answer, reader)) = landing::land(member, &response, took) {
         drop(reader);

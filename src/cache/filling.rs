@@ -208,13 +208,14 @@ impl Filling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::CacheKeyRef;
     use crate::politeness::{HostKey, Origin, Scheme};
 
     const MEBI: u64 = 1 << 20;
 
     fn key() -> CacheKey {
         let origin = Origin { scheme: Scheme::Http, host: HostKey::parse("a.test").unwrap(), port: 80 };
-        CacheKey { origin, path: "/".into(), partition: "".into() }
+        CacheKeyRef::new(&origin, "/", "").to_key()
     }
 
     fn begin(cache: &Arc<Cache>, length: Option<u64>) -> Result<Box<Filling>, NotStored> {
@@ -280,7 +281,7 @@ mod tests {
         for number in 0..100_000 {
             let size = [10, 1_000, 100_000][number % 3];
             let entry = Entry::new(StatusCode::OK, &HeaderMap::new(), &vec![0; size], EntryTerms::default());
-            let key = CacheKey { path: format!("/{number}").into(), ..key() };
+            let key = CacheKeyRef::new(&key().origin, &format!("/{number}"), "").to_key();
             cache.store(key, Arc::new(entry));
         }
         assert!(cache.memory.bytes() + cache.filling_most <= 16 * MEBI, "{}", cache.memory.bytes());

@@ -46,7 +46,7 @@ pub(crate) fn forecast(shared: &Shared, settings: &Settings, request: &ForecastR
     if !host.on || host.report || !(is_head || request.method == Method::GET.as_str()) {
         return nothing("off");
     }
-    let key = CacheKeyRef { origin: request.origin, path: request.path, partition: request.partition };
+    let key = CacheKeyRef::new(request.origin, request.path, request.partition);
     let variants = shared.cache.at_hand(&key);
     let agent = request.user_agent.map(|value| (http::header::USER_AGENT, value.clone()));
     let headers: HeaderMap = agent.into_iter().collect();

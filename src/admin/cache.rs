@@ -270,7 +270,7 @@ pub async fn entry(cache: &Cache, url: String, asked: &AskedFields) -> CacheUrlJ
     answers.sort_by_key(|answer| Reverse(answer.received_us));
     let others = all - answers.len();
     let not_stored = Question::parse(&url, None, false).ok().filter(|_| all == 0).and_then(|question| {
-        let key = CacheKeyRef { origin: &question.origin, path: &question.path, partition: "" };
+        let key = CacheKeyRef::new(&question.origin, &question.path, "");
         cache.not_stored(&key).map(|reason| reason.word().to_owned())
     });
     CacheUrlJson { url, variants: answers.into_iter().map(CacheEntryJson::from).collect(), others, not_stored }

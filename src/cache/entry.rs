@@ -122,8 +122,8 @@ impl Entry {
     /// The fields of the head as a map. Values share the memory of the entry.
     pub fn headers(&self) -> HeaderMap {
         let start = self.fields_start();
-        // Most fields take some 32 bytes. Age and Cache-Status come on top.
-        let mut headers = HeaderMap::with_capacity((self.head.len() - start) / 32 + 2);
+        // Most fields take more than 24 bytes. Age and Cache-Status come on top; growing would cost as much as filling.
+        let mut headers = HeaderMap::with_capacity((self.head.len() - start) / 24 + 2);
         for (name, value) in self.spans(start) {
             let name = HeaderName::from_bytes(&self.head[name.0..name.1]);
             let value = HeaderValue::from_maybe_shared(self.head.slice(value.0..value.1));
@@ -144,8 +144,7 @@ impl Entry {
         let head = &self.head[..];
         std::iter::from_fn(move || {
             let end = at + memchr(b'\r', &head[at..])?;
-            // Names are short.
-            let colon = at + head[at..end].iter().position(|byte| *byte == b':')?;
+            let colon = at + memchr(b':', &head[at..end])?;
             let (name, value) = ((at, colon), ((colon + 2).min(end), end));
             at = end + 2;
             Some((name, value))

@@ -183,7 +183,7 @@ impl Filling {
 
     /// Notes why it is not stored.
     pub fn note(&self, reason: NotStored) {
-        self.cache.note_unstored(&self.key.borrowed(), reason);
+        self.room.cache.note_unstored(&self.key.borrowed(), reason);
     }
 
     /// Stores the answer: all of its body has passed.
@@ -196,7 +196,7 @@ impl Filling {
             return Err(NotStored::Incomplete);
         }
         if let Some((head, large)) = self.large.take() {
-            let hash = self.room.cache.memory.hash(&self.key.borrowed());
+            let hash = self.key.hash_code();
             self.room.cache.check_unchanged(hash, self.asked)?;
             self.room.cache.unstored.clear(hash);
             large.finish();
@@ -208,22 +208,23 @@ impl Filling {
             self.last = BytesMut::from(&self.last[..]);
             self.finish_piece();
         }
-        let Filling { key, asked, status, terms, head_length, block, pieces, last, room, .. } = *self;
+        let (terms, block) = (std::mem::take(&mut self.terms), std::mem::take(&mut self.block));
         let entry = if is_one_block {
-            Entry::packed(status, block.freeze(), head_length, terms)
-        } else if pieces.is_empty() {
+            Entry::packed(self.status, block.freeze(), self.head_length, terms)
+        } else if self.pieces.is_empty() {
             // Short after all: packed into one allocation of the right size.
-            Entry::packed(status, Bytes::from([&block[..], &last[..]].concat()), head_length, terms)
+            Entry::packed(self.status, Bytes::from([&block[..], &self.last[..]].concat()), self.head_length, terms)
         } else {
-            Entry::in_pieces(status, block.freeze(), pieces, terms)
+            Entry::in_pieces(self.status, block.freeze(), std::mem::take(&mut self.pieces), terms)
         };
-        room.cache.store(&key, Arc::new(entry), asked)
+        self.room.cache.store(&self.key, Arc::new(entry), self.asked)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::CacheKeyRef;
     use crate::cache::disk::{DiskTier, Purge};
     use crate::politeness::{HostKey, Origin, Scheme};
 
@@ -231,7 +232,7 @@ mod tests {
 
     fn key() -> CacheKey {
         let origin = Origin { scheme: Scheme::Http, host: HostKey::parse("a.test").unwrap(), port: 80 };
-        CacheKey { origin, path: "/".into(), partition: "".into() }
+        CacheKeyRef::new(&origin, "/", "").to_key()
     }
 
     fn begin(cache: &Arc<Cache>, length: Option<u64>) -> Result<Box<Filling>, NotStored> {
@@ -321,7 +322,7 @@ mod tests {
         for number in 0..100_000 {
             let size = [10, 1_000, 100_000][number % 3];
             let entry = Entry::new(StatusCode::OK, &HeaderMap::new(), &vec![0; size], EntryTerms::default());
-            let key = CacheKey { path: format!("/{number}").into(), ..key() };
+            let key = CacheKeyRef::new(&key().origin, &format!("/{number}"), "").to_key();
             let _ = cache.store(&key, Arc::new(entry), ChangeCount::default());
         }
         assert!(cache.memory.bytes() + cache.filling_most <= 16 * MEBI, "{}", cache.memory.bytes());

@@ -3,8 +3,10 @@
 //! The origin comes from the target that was read and vetted, never from a Host field. Path and query are compared as
 //! sent: nothing is normalised, so two spellings are two keys.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::LazyLock;
 
+use foldhash::quality::RandomState;
 use quick_cache::Equivalent;
 use smol_str::SmolStr;
 
@@ -18,6 +20,7 @@ pub struct CacheKey {
     pub path: Box<str>,
     /// Whose answers these are; empty if all clients share them.
     pub partition: SmolStr,
+    hash: u64,
 }
 
 /// The same, borrowed: a lookup allocates nothing.
@@ -26,11 +29,20 @@ pub struct CacheKeyRef<'a> {
     pub origin: &'a Origin,
     pub path: &'a str,
     pub partition: &'a str,
+    hash: u64,
 }
+
+/// Random, so that no client can choose paths whose hashes collide.
+static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 
 impl CacheKey {
     pub fn borrowed(&self) -> CacheKeyRef<'_> {
-        CacheKeyRef { origin: &self.origin, path: &self.path, partition: &self.partition }
+        CacheKeyRef { origin: &self.origin, path: &self.path, partition: &self.partition, hash: self.hash }
+    }
+
+    /// A hash of the whole, which is the same for the whole life of this process.
+    pub fn hash_code(&self) -> u64 {
+        self.hash
     }
 
     /// Reads a URL as [`CacheKey::url`] writes it.
@@ -44,7 +56,7 @@ impl CacheKey {
             None => (authority, scheme.default_port()),
         };
         let origin = Origin { scheme, host: HostKey::parse(host).ok()?, port };
-        Some(CacheKey { origin, path: path.into(), partition: partition.into() })
+        Some(CacheKeyRef::new(&origin, path, partition).to_key())
     }
 
     /// The URL as text.
@@ -53,24 +65,32 @@ impl CacheKey {
     }
 }
 
-impl CacheKeyRef<'_> {
+impl<'a> CacheKeyRef<'a> {
+    /// Hashes the key once; a request that is stored needs the hash six times.
+    pub fn new(origin: &'a Origin, path: &'a str, partition: &'a str) -> Self {
+        CacheKeyRef { origin, path, partition, hash: SEED.hash_one((origin, path, partition)) }
+    }
+
+    pub fn hash_code(&self) -> u64 {
+        self.hash
+    }
+
     pub fn to_key(&self) -> CacheKey {
-        CacheKey { origin: self.origin.clone(), path: self.path.into(), partition: self.partition.into() }
+        let (origin, path, partition) = (self.origin.clone(), self.path.into(), self.partition.into());
+        CacheKey { origin, path, partition, hash: self.hash }
     }
 }
 
 /// Hashes as [`CacheKeyRef`] does, so that either finds the other.
 impl Hash for CacheKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.borrowed().hash(state);
+        state.write_u64(self.hash);
     }
 }
 
 impl Hash for CacheKeyRef<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.origin.hash(state);
-        self.path.hash(state);
-        self.partition.hash(state);
+        state.write_u64(self.hash);
     }
 }
 
@@ -83,15 +103,11 @@ impl Equivalent<CacheKey> for CacheKeyRef<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::hash::BuildHasher;
-
-    use foldhash::quality::RandomState;
-
     use super::*;
 
     fn key(scheme: Scheme, host: &str, port: u16, path: &str, partition: &str) -> CacheKey {
         let origin = Origin { scheme, host: HostKey::parse(host).unwrap(), port };
-        CacheKey { origin, path: path.into(), partition: partition.into() }
+        CacheKeyRef::new(&origin, path, partition).to_key()
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Memory {
     }
 
     /// The same, without counting it as used.
-    pub fn peek(&self, key: &CacheKeyRef<'_>) -> Option<Arc<Variants>> {
+    pub fn peek(&self, key: &CacheKeyRef<'_>) -> Option<Variants> {
         self.entries.peek(key)
     }
 
@@ -156,15 +156,8 @@ impl Memory {
         self.entries.len()
     }
 
-    /// A hash of the key, with the seed of this process.
-    pub(super) fn hash(&self, key: &CacheKeyRef<'_>) -> u64 {
-        self.hasher.hash_one(key)
-    }
-
     fn change(&self, key: &CacheKeyRef<'_>) -> MutexGuard<'_, ()> {
-        // Paths differ in their last bytes.
-        let end = key.path.bytes().rev().take(4).fold(0, |sum: usize, byte| sum * 31 + usize::from(byte));
-        self.changes[end % CHANGES].lock()
+        self.changes[key.hash_code() as usize % CHANGES].lock()
     }
 }
 

@@ -87,12 +87,12 @@ impl Cache {
 
     /// Returns how often the answers for a URL were removed. A request remembers it, for [`Cache::store`].
     pub fn change_count(&self, key: &CacheKeyRef<'_>) -> ChangeCount {
-        self.changes.of(self.memory.hash(key))
+        self.changes.of(key.hash_code())
     }
 
     /// Stores the answer to a request that was made at this count of changes.
     pub fn store(&self, key: &CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
-        let hash = self.memory.hash(&key.borrowed());
+        let hash = key.hash_code();
         self.check_unchanged(hash, asked)?;
         if let Some(disk) = &self.disk {
             disk.put(key.clone(), entry.clone());
@@ -109,7 +109,7 @@ impl Cache {
 
     /// Notes why an answer for a URL was not stored.
     pub fn note_unstored(&self, key: &CacheKeyRef<'_>, reason: NotStored) {
-        self.unstored.note(self.memory.hash(key), reason);
+        self.unstored.note(key.hash_code(), reason);
     }
 
     fn check_unchanged(&self, hash: u64, asked: ChangeCount) -> Result<(), NotStored> {
@@ -119,7 +119,7 @@ impl Cache {
     /// Stores an entry again whose head has changed and whose body has not: after a 304, or a HEAD that agrees. The
     /// request was made at this count of changes.
     pub fn refresh(&self, key: &CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
-        let hash = self.memory.hash(&key.borrowed());
+        let hash = key.hash_code();
         self.check_unchanged(hash, asked)?;
         if let Some(disk) = &self.disk {
             disk.refresh(key.clone(), entry.clone());
@@ -140,7 +140,7 @@ impl Cache {
 
     /// Removes all answers for a URL.
     pub fn remove(&self, key: &CacheKeyRef<'_>) {
-        self.changes.count(self.memory.hash(key));
+        self.changes.count(key.hash_code());
         // The disk comes first: what `from_disk` reads at this moment is checked against it afterwards.
         if let Some(disk) = &self.disk {
             disk.forget(key);

@@ -97,7 +97,7 @@ impl Cache {
 
     /// Returns the newest answer for a URL that `suits`, in memory or on disk. It does not count as used, and stays
     /// where it is.
-    pub async fn peek(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Arc<Variants>> {
+    pub async fn peek(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Variants> {
         let at_hand = self.memory.peek(key);
         if at_hand.as_ref().is_some_and(|variants| variants.iter().any(|entry| suits(entry))) {
             return at_hand;
@@ -105,7 +105,7 @@ impl Cache {
         let Some(disk) = &self.disk else { return at_hand };
         for place in disk.find(key) {
             if let Some(entry) = disk.peek(key, place).await.filter(|entry| suits(entry)) {
-                return Some(Arc::new(smallvec![Arc::new(entry)]));
+                return Some(smallvec![Arc::new(entry)]);
             }
         }
         at_hand
@@ -113,7 +113,7 @@ impl Cache {
 
     /// Returns why the last answer for a URL was not stored, if that is known.
     pub fn not_stored(&self, key: &CacheKeyRef<'_>) -> Option<NotStored> {
-        self.unstored.of(self.memory.hash(key))
+        self.unstored.of(key.hash_code())
     }
 
     /// Returns when the oldest and the newest answer were stored or confirmed, in microseconds since the Unix epoch.

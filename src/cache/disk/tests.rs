@@ -28,7 +28,7 @@ fn key(path: &str) -> CacheKey {
 
 fn key_of(host: &str, path: &str) -> CacheKey {
     let origin = Origin { scheme: Scheme::Http, host: HostKey::parse(host).unwrap(), port: 80 };
-    CacheKey { origin, path: path.into(), partition: Default::default() }
+    CacheKeyRef::new(&origin, path, "").to_key()
 }
 
 fn terms() -> EntryTerms {
@@ -143,7 +143,7 @@ fn variants_and_partitions_are_kept_apart() {
     for values in [&b"accept: a\n"[..], b"accept: b\n", b"accept: a\n"] {
         tier.put(key("/"), variant(values));
     }
-    let mine = CacheKey { partition: "mine".into(), ..key("/") };
+    let mine = CacheKeyRef::new(&key("/").origin, "/", "mine").to_key();
     tier.put(mine.clone(), entry(b"mine"));
     settle(&tier);
     assert_eq!((tier.find(&key("/").borrowed()).len(), tier.status().objects), (2, 3));

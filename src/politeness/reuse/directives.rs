@@ -33,18 +33,18 @@ impl ResponseDirectives {
         each(line, |name, value| {
             self.any = true;
             match name {
-                "no-store" => self.no_store = true,
+                b"no-store" => self.no_store = true,
                 // `no-cache="field"` and `private="field"` are about fields; a whole answer is the safe reading.
-                "no-cache" => self.no_cache = true,
-                "private" => self.private = true,
-                "public" => self.public = true,
-                "must-revalidate" => self.must_revalidate = true,
-                "proxy-revalidate" => self.proxy_revalidate = true,
-                "must-understand" => self.must_understand = true,
-                "max-age" => shortest(&mut self.max_age, value),
-                "s-maxage" => shortest(&mut self.s_maxage, value),
-                "stale-while-revalidate" => shortest(&mut self.stale_while_revalidate, value),
-                "stale-if-error" => shortest(&mut self.stale_if_error, value),
+                b"no-cache" => self.no_cache = true,
+                b"private" => self.private = true,
+                b"public" => self.public = true,
+                b"must-revalidate" => self.must_revalidate = true,
+                b"proxy-revalidate" => self.proxy_revalidate = true,
+                b"must-understand" => self.must_understand = true,
+                b"max-age" => shortest(&mut self.max_age, value),
+                b"s-maxage" => shortest(&mut self.s_maxage, value),
+                b"stale-while-revalidate" => shortest(&mut self.stale_while_revalidate, value),
+                b"stale-if-error" => shortest(&mut self.stale_if_error, value),
                 _ => {}
             }
         });
@@ -73,7 +73,7 @@ impl RequestDirectives {
                     controlled = true;
                     directives.read(value);
                 }
-                "pragma" => each(value, |name, _| pragma |= name == "no-cache"),
+                "pragma" => each(value, |name, _| pragma |= name == b"no-cache"),
                 _ => {}
             }
         }
@@ -83,15 +83,15 @@ impl RequestDirectives {
 
     fn read(&mut self, line: &[u8]) {
         each(line, |name, value| match name {
-            "no-cache" => self.no_cache = true,
-            "no-store" => self.no_store = true,
-            "only-if-cached" => self.only_if_cached = true,
-            "max-age" => shortest(&mut self.max_age, value),
-            "min-fresh" => {
+            b"no-cache" => self.no_cache = true,
+            b"no-store" => self.no_store = true,
+            b"only-if-cached" => self.only_if_cached = true,
+            b"max-age" => shortest(&mut self.max_age, value),
+            b"min-fresh" => {
                 let longest = self.min_fresh.unwrap_or(0).max(number(value).unwrap_or(0));
                 self.min_fresh = Some(longest);
             }
-            "max-stale" => {
+            b"max-stale" => {
                 let most = if value.is_none() { Some(LONGEST) } else { number(value) };
                 self.max_stale = match (self.max_stale, most) {
                     (Some(one), Some(other)) => Some(one.min(other)),
@@ -131,7 +131,7 @@ const LONGEST_NAME: usize = 22;
 
 /// Calls `found` with each directive: its name in lower case, and what is behind the equals sign. If there are blanks
 /// around the sign, the value cannot be read and is empty.
-fn each(line: &[u8], mut found: impl FnMut(&str, Option<&[u8]>)) {
+fn each(line: &[u8], mut found: impl FnMut(&[u8], Option<&[u8]>)) {
     for item in items(line) {
         let (name, value) = match item.iter().position(|byte| *byte == b'=') {
             Some(at) => (&item[..at], Some(&item[at + 1..])),
@@ -143,10 +143,8 @@ fn each(line: &[u8], mut found: impl FnMut(&str, Option<&[u8]>)) {
         let Some(lower) = lower.get_mut(..trimmed.len()) else { continue };
         lower.copy_from_slice(trimmed);
         lower.make_ascii_lowercase();
-        if let Ok(name) = str::from_utf8(lower)
-            && !name.is_empty()
-        {
-            found(name, value);
+        if !lower.is_empty() {
+            found(lower, value);
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn from_disk(request: &ClientRequest, origin: &Origin, parts: &
     let host = HostCache::of(settings, settings.policies.policy(origin.host.as_str()));
     let partition = partition(request, settings, &parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let key = CacheKeyRef { origin, path, partition: &partition };
+    let key = CacheKeyRef::new(origin, path, &partition);
     if !host.on || disk.find(&key).is_empty() {
         return None;
     }

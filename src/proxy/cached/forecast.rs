@@ -50,7 +50,7 @@ pub(crate) async fn forecast(shared: &Shared, settings: &Settings, request: &For
     if !host.on || host.report || !(is_head || request.method == Method::GET.as_str()) {
         return nothing("off", None);
     }
-    let key = CacheKeyRef { origin: request.origin, path: request.path, partition: request.partition };
+    let key = CacheKeyRef::new(request.origin, request.path, request.partition);
     let agent = request.user_agent.map(|value| (http::header::USER_AGENT, value.clone()));
     let headers: HeaderMap = agent.into_iter().collect();
     let fields = list(&headers);

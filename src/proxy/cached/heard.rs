@@ -286,7 +286,7 @@ fn invalidate<B>(shared: &Shared, key: &CacheKey, response: &Response<B>) {
     for name in [LOCATION, CONTENT_LOCATION] {
         let value = response.headers().get(name).map(HeaderValue::as_bytes);
         if let Some(path) = value.and_then(|value| also_invalid(&key.origin, &key.path, value)) {
-            shared.cache.remove(&CacheKeyRef { origin: &key.origin, path: &path, partition: &key.partition });
+            shared.cache.remove(&CacheKeyRef::new(&key.origin, &path, &key.partition));
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn look(
     }
     let partition = partition(request, &settings, &parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let key = CacheKeyRef { origin, path, partition: &partition };
+    let key = CacheKeyRef::new(origin, path, &partition);
     let (is_get, is_head) = (parts.method == Method::GET, parts.method == Method::HEAD);
     if !is_get && !is_head {
         return Ok(Looked::Ask(match parts.method.is_safe() {

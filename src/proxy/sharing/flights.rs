@@ -97,7 +97,10 @@ impl Flights {
     pub(crate) fn join(self: &Arc<Self>, plan: &Arc<CachePlan>) -> Option<Membership> {
         let following = following(&plan.request.asked)?;
         let selecting = plan.request.selecting(String::new(), false).values;
-        let hash = self.hasher.hash_one((&plan.key, &selecting));
+        let hash = match selecting.is_empty() {
+            true => plan.key.hash_code(),
+            false => self.hasher.hash_one((plan.key.hash_code(), &selecting)),
+        };
         if self.unshareable.has(hash) {
             return None;
         }

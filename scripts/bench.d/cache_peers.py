@@ -42,7 +42,7 @@ class Origin:
 
 @contextlib.contextmanager
 def origin(bench):
-    """Start the origin: any path below /1k and /64k, fresh for a day."""
+    """Start the origin: any path below /1k and /64k, fresh for a day, and below /no-store."""
     site = Site(bench.folder("cache-origin"), free_port(), origin="", workers=1)
     (site.directory / "64k").write_bytes(b"x" * (64 << 10))
     peers.open_to_others(site.directory)
@@ -59,6 +59,7 @@ def origin(bench):
         location = /robots.txt {{ return 200 "User-agent: *\\nDisallow: /private/\\n"; }}
         location = /count {{ stub_status; }}
         location /1k/ {{ return 200 "{'x' * 1024}"; }}
+        location /no-store/ {{ add_header Cache-Control no-store; return 200 "{'x' * 1024}"; }}
         location /64k/ {{ rewrite ^ /64k break; }}
     }}""",
     )

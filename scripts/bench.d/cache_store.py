@@ -1,8 +1,9 @@
-"""What curtsy's cache stores and sends: memory of an object, bytes written to disk, visits for 1,000 requests at once."""
+"""What curtsy's cache costs besides hits: memory, bytes written to disk, visits for 1,000 requests at once, misses."""
 
 import asyncio
 import contextlib
 import shutil
+import statistics
 import threading
 import time
 import urllib.request
@@ -147,6 +148,19 @@ class slow_origin:
         self.thread.join(10)
 
 
+def not_stored(bench, origin):
+    """Measure requests whose answers may not be stored, with the cache on and off, in turns."""
+    script = cache_peers.script(bench, origin, "/no-store", OBJECTS)
+    with curtsy(bench, "on", origin.address) as (on, _), curtsy(bench, "off", origin.address, mode='"off"') as (off, _):
+        ratios = []
+        for number in range(bench.plan.rounds):
+            sides = [("on", on), ("off", off)]
+            cost = {name: load.requests(proxy, script, 1024, bench.plan.connections, 1, bench.plan.seconds)["cpu_us"]
+                    for name, proxy in (sides if number % 2 else reversed(sides))}
+            ratios.append(cost["on"] / cost["off"])
+    return {"not_stored": statistics.median(ratios)}
+
+
 def metric(admin, start):
     """Return the sum of the series that start so."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -154,18 +168,19 @@ def metric(admin, start):
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(start))
 
 
-PARTS = {"memory": in_memory, "disk": on_disk, "at once": at_once}
+PARTS = {"memory": in_memory, "disk": on_disk, "at once": at_once, "not stored": not_stored}
 
 
 def table(results):
     found = {key: value for name in PARTS for one in results[name]["rounds"] for key, value in one.items()}
-    rows = [["curtsy stores", "measured", "asked"]]
+    rows = [["curtsy alone", "measured", "asked"]]
     for key, title, form, asked in [
         ("overhead_bytes", "memory besides the body, of an answer of 1 KiB", "{:.0f} B", "≤ 717 B (0.7 KiB)"),
         ("counted_bytes", "the same as curtsy counts it", "{:.0f} B", ""),
         ("written/1k", "written to disk ÷ head and body, of 1 KiB", "{:.2f}", "≤ 1.5"),
         ("written/64k", "written to disk ÷ head and body, of 64 KiB", "{:.3f}", "≤ 1.02"),
         ("visits", "visits of the origin for 1,000 identical requests at once", "{}", "1"),
+        ("not_stored", "CPU of a request whose answer is not stored ÷ with the cache off", "{:.2f}", "≤ 1.03"),
     ]:
         if key in found:
             rows.append([title, form.format(found[key]), asked])

@@ -1,7 +1,7 @@
 //! Claims a turn from the ledger of the fleet, between the lane's `Start` and the permit.
 //!
-//! If a visit leaves before the answer comes, a task waits for it and hands the turn back. While a visit holds a granted
-//! turn, dropping its [`Stay`](super::permit::Stay) hands the turn back.
+//! If a visit leaves before the answer comes, a task waits for it and hands the turn back. While a visit holds a
+//! granted turn, dropping its [`Stay`](super::permit::Stay) hands the turn back.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -311,8 +311,8 @@ impl Link {
         }
     }
 
-    /// Sends what `write` writes to a shard, on this thread's connection. Drops the connections to the shard if this one
-    /// cannot be used any more.
+    /// Sends what `write` writes to a shard, on this thread's connection. Drops the connections to the shard if this
+    /// one cannot be used any more.
     async fn exchange(&self, shard: &Shard, write: impl Fn(&mut Vec<u8>), deadline: Instant) -> Result<Value, Refused> {
         let first = shard.live.get().ok_or_else(|| LedgerError::Away("there is no connection".into()))?;
         let answer = self.dialer.beside(&first, self.timeout).send(write, deadline).await;

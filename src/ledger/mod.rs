@@ -289,52 +289,6 @@ impl FleetLedger {
         self.send(Errand::Settle(host.to_owned(), settled));
     }
 
-    /// Reports a start that was sent at this local time. Returns the number to call [`FleetLedger::ended`] with, if the
-    /// request must be counted when it lasts.
-    pub fn started(&self, host: &str, at: u64, granted: &Granted) -> Option<u64> {
-        let is_late = granted.turn.is_some() && at > granted.window.until;
-        if is_late || granted.turn.is_none() {
-            let shard = self.shard_of(&words::host_key(&self.name, host));
-            let theirs = shard.node.lock().theirs(at, at);
-            if is_late {
-                self.note_late(host, at - granted.window.until, theirs, granted.keep_ms);
-            } else {
-                shard.started_alone(host, theirs, granted.keep_ms);
-            }
-        }
-        self.watch_place(host, at, granted)
-    }
-
-    fn note_late(&self, host: &str, by: u64, sent: u64, keep_ms: u64) {
-        self.counts.late.fetch_add(1, Relaxed);
-        let late_ms = by as f64 / 1e3;
-        tracing::warn!(event = "fleet.late", host, late_ms, "a request was sent after its window");
-        self.settle(host, Settlement { sent, keep_ms, ..Settlement::default() });
-    }
-
-    /// Sees to it that the request is counted if it lasts.
-    fn watch_place(&self, host: &str, at: u64, granted: &Granted) -> Option<u64> {
-        let turn = granted.turn.filter(|_| granted.place_for > 0)?;
-        let due = if granted.counted {
-            at + stays::RENEW
-        } else {
-            at + granted.place_for.saturating_sub(PLACE_LEAD.max(granted.place_for / 4))
-        };
-        let (number, is_soon) = self.stays.lock().watch(host, turn.end, due, granted.counted);
-        if is_soon {
-            self.send(Errand::Look);
-        }
-        Some(number)
-    }
-
-    /// Reports that a request has ended that [`FleetLedger::started`] gave this number.
-    pub fn ended(&self, host: &str, granted: &Granted, number: u64) {
-        let is_counted = self.stays.lock().leave(number);
-        if let Some(turn) = granted.turn.filter(|_| is_counted) {
-            self.settle(host, Settlement { place: turn.end, ..Settlement::default() });
-        }
-    }
-
     /// Tells the fleet what a host taught. Returns what the fleet knows now, and whether the record was taken; `None`
     /// if this node is alone.
     pub async fn tell(&self, host: &str, mut told: Told) -> Option<(bool, HostNews)> {
@@ -442,10 +396,6 @@ impl FleetLedger {
         self.send(Errand::Hurry);
     }
 }
-
-/// A request is counted this long before its implied place ends, or a quarter of that time before: as far ahead as a
-/// start may be granted, two round trips, and what a busy machine is late.
-const PLACE_LEAD: u64 = 40_000;
 
 /// A pause without an end, in Redis.
 pub const FOR_EVER: u64 = 9_000_000_000_000_000;

@@ -5,9 +5,17 @@
 //! forgets it after 30 s. Most requests end before that, so noting one wakes no other thread.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::errand::Errand;
+use super::{FleetLedger, Granted, words};
+use crate::politeness::fleet::calls::Settlement;
 
 /// How often a place is renewed, in microseconds. Redis keeps it for 30 s.
-pub(super) const RENEW: u64 = 20_000_000;
+const RENEW: u64 = 20_000_000;
+/// A request is counted this long before its implied place ends, or a quarter of that time before: as far ahead as a
+/// start may be granted, two round trips, and what a busy machine is late.
+const PLACE_LEAD: u64 = 40_000;
 
 /// The requests of this node that are in flight.
 #[derive(Debug, Default)]
@@ -67,6 +75,54 @@ impl Stays {
     pub(super) fn look_again(&mut self, latest: u64) -> u64 {
         self.looks_at = self.dues.first().map_or(latest, |(due, _)| latest.min(*due));
         self.looks_at
+    }
+}
+
+impl FleetLedger {
+    /// Reports a start that was sent at this local time. Returns the number to call [`FleetLedger::ended`] with, if the
+    /// request must be counted when it lasts.
+    pub fn started(&self, host: &str, at: u64, granted: &Granted) -> Option<u64> {
+        let is_late = granted.turn.is_some() && at > granted.window.until;
+        if is_late || granted.turn.is_none() {
+            let shard = self.shard_of(&words::host_key(&self.name, host));
+            let theirs = shard.node.lock().theirs(at, at);
+            if is_late {
+                self.note_late(host, at - granted.window.until, theirs, granted.keep_ms);
+            } else {
+                shard.started_alone(host, theirs, granted.keep_ms);
+            }
+        }
+        self.watch_place(host, at, granted)
+    }
+
+    fn note_late(&self, host: &str, by: u64, sent: u64, keep_ms: u64) {
+        self.counts.late.fetch_add(1, Relaxed);
+        let late_ms = by as f64 / 1e3;
+        tracing::warn!(event = "fleet.late", host, late_ms, "a request was sent after its window");
+        self.settle(host, Settlement { sent, keep_ms, ..Settlement::default() });
+    }
+
+    /// Sees to it that the request is counted if it lasts.
+    fn watch_place(&self, host: &str, at: u64, granted: &Granted) -> Option<u64> {
+        let turn = granted.turn.filter(|_| granted.place_for > 0)?;
+        let due = if granted.counted {
+            at + RENEW
+        } else {
+            at + granted.place_for.saturating_sub(PLACE_LEAD.max(granted.place_for / 4))
+        };
+        let (number, is_soon) = self.stays.lock().watch(host, turn.end, due, granted.counted);
+        if is_soon {
+            self.send(Errand::Look);
+        }
+        Some(number)
+    }
+
+    /// Reports that a request has ended that [`FleetLedger::started`] gave this number.
+    pub fn ended(&self, host: &str, granted: &Granted, number: u64) {
+        let is_counted = self.stays.lock().leave(number);
+        if let Some(turn) = granted.turn.filter(|_| is_counted) {
+            self.settle(host, Settlement { place: turn.end, ..Settlement::default() });
+        }
     }
 }
 

@@ -6,8 +6,6 @@ use std::fmt;
 
 use redis::ServerError;
 
-use super::super::words::LAYOUT;
-
 /// How much of a server's own text is kept.
 const LONGEST: usize = 200;
 
@@ -69,8 +67,8 @@ impl fmt::Display for LedgerError {
             LedgerError::NoPermission(told) => write!(f, "the Redis user lacks a right: {told}"),
             LedgerError::Layout(theirs) => write!(
                 f,
-                "another version of curtsy uses this fleet.name: its keys have layout {theirs}, this version needs \
-                 {LAYOUT}. Run one version, or set another fleet.name"
+                "another version of curtsy uses this fleet.name: its keys have layout {theirs}, which this version \
+                 does not know. Run one version, or set another fleet.name"
             ),
             LedgerError::Protocol(told) => write!(f, "Redis gave an answer that curtsy cannot use: {told}"),
         }

@@ -35,7 +35,7 @@ pub(super) struct Pipelined(Arc<Mutex<Outbox>>);
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// Who waits for an answer, in the order of the commands. `None` if the answer is ignored.
+    /// The callers, in the order of the commands. `None` if the answer is ignored.
     waiting: VecDeque<Option<oneshot::Sender<Value>>>,
     driver: Option<Waker>,
     /// Why the connection has ended.
@@ -145,7 +145,7 @@ impl Driver {
         }
     }
 
-    /// Passes the answers that are complete on to who waits for them.
+    /// Passes the answers that are complete on to their callers.
     fn pass_on(&mut self) -> Result<(), LedgerError> {
         let mut used = 0;
         while let Some((answer, length)) = resp::read(&self.inbox[used..])? {
@@ -213,16 +213,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_stream_is_an_error_for_who_waits_and_who_comes() {
+    async fn the_end_of_the_stream_is_an_error_for_this_and_later_callers() {
         for (last, word) in [(b"".as_slice(), "away"), (b"HTTP/1.1 400\r\n", "protocol")] {
             let (near, mut far) = duplex(1_000);
             let (connection, driver) = Pipelined::new(Box::new(near));
             tokio::spawn(driver);
+            // Garbage ends the connection, though the other side keeps it open.
             let ends = async {
                 far.write_all(last).await.unwrap();
-                drop(far);
+                (!last.is_empty()).then_some(far)
             };
-            let first = tokio::join!(connection.ask(0, ping), ends).0;
+            let (first, _open) = tokio::join!(connection.ask(0, ping), ends);
             for answer in [first, connection.ask(0, ping).await] {
                 assert_eq!(answer.map_err(|error| error.word()), Err(word));
             }

@@ -69,8 +69,8 @@ impl Lane {
         self.unsaved = true;
     }
 
-    /// Replaces what was learned here by what the fleet knows. Without overrides, what an operator set here stays. Grants
-    /// no visit an earlier start, as [`Lane::adopt`].
+    /// Replaces what was learned here by what the fleet knows. Without overrides, what an operator set here stays.
+    /// Grants no visit an earlier start, as [`Lane::adopt`].
     pub fn take_in(
         &mut self,
         memory: &HostMemory,

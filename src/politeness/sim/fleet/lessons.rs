@@ -112,7 +112,7 @@ impl LessonWorld {
                     break;
                 }
                 let (_, answer) = self.answers.swap_remove(next);
-                self.hear(answer)?;
+                self.hear(&answer)?;
             }
         }
         self.judge()
@@ -182,8 +182,8 @@ impl LessonWorld {
         self.answers.push((self.now + took, OnItsWay { node, epoch, is_refused, quota }));
     }
 
-    fn hear(&mut self, answer: OnItsWay) -> Result<(), String> {
-        let OnItsWay { node, epoch, is_refused, quota } = answer;
+    fn hear(&mut self, answer: &OnItsWay) -> Result<(), String> {
+        let OnItsWay { node, epoch, is_refused, quota } = *answer;
         let (now, hides) = (self.stamp(), self.flawed(LessonFlaw::HidesQuotas));
         let signal = if is_refused { PaceSignal::Throttled } else { PaceSignal::Success };
         let signals = Signals { answer: signal, quota, ..Signals::SERVED };

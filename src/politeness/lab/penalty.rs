@@ -5,7 +5,7 @@ use super::servers::{ServerLimit, ServerTaken};
 
 /// A client that exceeds a limit is banned.
 #[derive(Debug)]
-pub struct PenaltyBox {
+pub(super) struct PenaltyBox {
     limit: Box<dyn ServerLimit>,
     ban: f64,
     /// Whether every request during the ban renews it.
@@ -14,7 +14,7 @@ pub struct PenaltyBox {
 }
 
 impl PenaltyBox {
-    pub fn new(limit: Box<dyn ServerLimit>, ban: f64, renewed: bool) -> Self {
+    pub(super) fn new(limit: Box<dyn ServerLimit>, ban: f64, renewed: bool) -> Self {
         PenaltyBox { limit, ban, renewed, until: -1.0 }
     }
 }

@@ -26,8 +26,8 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Whether to send a request again that was sent `tries` times and then answered with `status`. `disguised` says whether
-/// that was a refusal by another status.
+/// Whether to send a request again that was sent `tries` times and then answered with `status`. `disguised` says
+/// whether that was a refusal by a status that is usually none.
 pub fn may_retry(tries: u32, status: u16, disguised: impl FnOnce() -> bool, retrying: &RetryPolicy) -> bool {
     tries <= retrying.max && (retrying.statuses.contains(&status) || disguised())
 }

@@ -221,7 +221,7 @@ fn a_forbidden_page_teaches_nothing_but_a_forbidden_page_with_a_limit_does() {
 #[test]
 fn a_refusal_in_disguise_is_tried_again_once_it_is_known() {
     let forbidden = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
-    let is_refused = |number: usize| (12..18).contains(&number) || number == 25;
+    let is_refused = |number: usize| (12..18).contains(&number) || number == 22;
     let moody = Moody::with(move |n| if is_refused(n) { forbidden.to_owned() } else { HELLO.to_owned() });
     let curtsy = learning(|config| config.politeness.learner = Learner::Auto);
     let statuses: Vec<u16> = (0..24).map(|_| curtsy.get(&moody.origin.url("/page")).status()).collect();

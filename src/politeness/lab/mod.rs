@@ -4,6 +4,7 @@
 //! one that runs in the proxy, so what is measured here is what happens there, except for the network and the disk.
 
 mod dice;
+mod penalty;
 pub mod policies;
 pub mod scenarios;
 pub mod servers;

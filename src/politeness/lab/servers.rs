@@ -21,11 +21,11 @@ pub struct ServerTaken {
 }
 
 impl ServerTaken {
-    fn served(left: Option<(u32, f64)>) -> Self {
+    pub(super) fn served(left: Option<(u32, f64)>) -> Self {
         ServerTaken { served: true, wait: 0.0, left, queued: None }
     }
 
-    fn refused(wait: f64) -> Self {
+    pub(super) fn refused(wait: f64) -> Self {
         ServerTaken { served: false, wait, left: Some((0, wait)), queued: None }
     }
 }
@@ -325,43 +325,6 @@ impl ServerLimit for Moody {
 
     fn rate(&self, _: f64) -> f64 {
         f64::INFINITY
-    }
-}
-
-/// A client that exceeds a limit is banned.
-#[derive(Debug)]
-pub struct PenaltyBox {
-    limit: Box<dyn ServerLimit>,
-    ban: f64,
-    /// Whether every request during the ban renews it.
-    renewed: bool,
-    until: f64,
-}
-
-impl PenaltyBox {
-    pub fn new(limit: Box<dyn ServerLimit>, ban: f64, renewed: bool) -> Self {
-        PenaltyBox { limit, ban, renewed, until: -1.0 }
-    }
-}
-
-impl ServerLimit for PenaltyBox {
-    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken {
-        let banned = at < self.until;
-        if !banned && self.limit.take(at, work, dice).served {
-            return ServerTaken::served(None);
-        }
-        if !banned || self.renewed {
-            self.until = at + self.ban;
-        }
-        ServerTaken::refused(self.until - at)
-    }
-
-    fn rate(&self, at: f64) -> f64 {
-        self.limit.rate(at)
-    }
-
-    fn burst(&self) -> f64 {
-        self.limit.burst()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Dice;
+use super::penalty::PenaltyBox;
 use super::servers::{
-    Both, Crowded, FixedWindow, GcraServer, Moody, OneWorker, PenaltyBox, Server, ServerLimit, ServerPlan, ServerSays,
+    Both, Crowded, FixedWindow, GcraServer, Moody, OneWorker, Server, ServerLimit, ServerPlan, ServerSays,
     SlidingCounter, SlidingLog, TokenBucket,
 };
 

@@ -8,6 +8,7 @@ use super::{Auto, AutoPhase, Epoch, Moment, PaceStep, SHORT, What, before, disgu
 /// such a window is long, or the host is fast.
 const WAITS: [f32; 7] = [1.0, 5.0, 10.0, 61.0, 121.0, 301.0, 901.0];
 const MANY: u32 = 100;
+
 /// Refusals in a row, until the first success. Their epoch separates them from older requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RefusalRun {
@@ -135,11 +136,7 @@ impl Auto {
                         rate
                     };
                     self.note_refused(known, m.now);
-                    self.limit = match () {
-                        () if exact => (accepted / measured).min(0.98 * rate),
-                        () if long && given >= 12.0 => self.limit.max(opening.min(0.97 * rate)),
-                        () => self.limit,
-                    };
+                    self.limit = if exact { (accepted / measured).min(0.98 * rate) } else { self.limit };
                 }
                 self.schedule(shut, m);
             }

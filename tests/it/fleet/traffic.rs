@@ -37,10 +37,10 @@ fn tunnels_of_several_nodes() {
 fn http2_of_several_nodes() {
     let redis = RedisServer::start();
     let authority = Authority::new();
-    let origin = Http2Origin::hello(&authority);
     let roots = format!("tls.extra_roots = [\"{}\"]", authority.file().display());
     let delay = ms(200);
     let nodes = nodes(&redis, 3, delay, &roots);
+    let origin = Http2Origin::hello(&authority);
     let mut work = Work::default();
     work.ask(&nodes, 2, &origin.url("/"));
     work.expect_served(18);

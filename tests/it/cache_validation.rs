@@ -241,7 +241,8 @@ fn a_head_is_answered_from_a_get_and_refreshes_or_removes_it() {
     let hit = head(&[]);
     assert!(hit.value("cache-status").contains("hit") && hit.value("content-length") == "4", "{}", hit.head());
     head(&["X-N: same", "Cache-Control: no-cache"]);
-    assert!(get(&curtsy, &origin.url("/"), &[]).value("cache-status").contains("ttl=600"), "refreshed");
+    let status = get(&curtsy, &origin.url("/"), &[]).value("cache-status");
+    assert!(["ttl=600", "ttl=599"].iter().any(|ttl| status.contains(ttl)), "not refreshed: {status}");
     head(&["X-N: other", "Cache-Control: no-cache"]);
     assert!(get(&curtsy, &origin.url("/"), &[]).value("cache-status").contains("fwd="), "removed");
 }

@@ -22,7 +22,7 @@ pub(crate) fn expect_gaps(times: &[Duration], least: Duration) {
 }
 
 /// The same for a connection that several requests share, with times since a moment before the first request. Requests
-/// that wait in the origin's socket are dated late, all with the time at which the last of them came, so the gap after a
+/// that wait in the origin's socket are dated late, with the time at which the last of them came, so the gap after a
 /// late one looks short. No request is dated early: each must come after all gaps before it.
 #[track_caller]
 pub(crate) fn expect_gaps_on_shared(times: &[Duration], least: Duration) {

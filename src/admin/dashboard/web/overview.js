@@ -45,7 +45,8 @@ export function overview({ pulse, openHelp }) {
       page.classList.toggle("is-fresh", status.hosts.known === 0);
       notices(status);
       byId("traffic").textContent = traffic(status.traffic);
-      stale = tiles(status, history);
+      // No event says that a node has lost its fleet or has it again.
+      stale = tiles(status, history) || status.fleet != null;
     } catch {
       stale = true;
     }

@@ -1,8 +1,8 @@
 // The page of clients: what the server wrote, written again every few seconds, and the buttons that resume a client.
 
-import { get, send } from "./api.js";
+import { send } from "./api.js";
 import { keys } from "./keys.js";
-import { renew } from "./renew.js";
+import { keepFresh, renew } from "./renew.js";
 
 const BEAT = 3_000; // ms
 
@@ -16,17 +16,6 @@ export function clients({ pulse, openHelp }) {
 
   const refresh = () => renew(["count", "users", "nothing", "more", "failing"], "resume");
 
-  async function beat() {
-    if (document.hidden) return;
-    try {
-      pulse.show(await get("/status"));
-      pulse.heard();
-      await refresh();
-    } catch {
-      pulse.lost();
-    }
-  }
-
   byId("clients").addEventListener("click", async (event) => {
     const name = event.target.dataset?.resume;
     if (!name) return;
@@ -39,8 +28,6 @@ export function clients({ pulse, openHelp }) {
     }
   });
 
-  setInterval(beat, BEAT);
-  document.addEventListener("visibilitychange", beat);
-  beat();
+  keepFresh(refresh, BEAT, pulse);
   keys({ u: () => location.assign("/"), "?": openHelp });
 }

@@ -1,8 +1,8 @@
 // The page of the fleet: what the server wrote, written again every few seconds, and the buttons that forget a node.
 
-import { get, send } from "./api.js";
+import { send } from "./api.js";
 import { keys } from "./keys.js";
-import { renew } from "./renew.js";
+import { keepFresh, renew } from "./renew.js";
 
 const BEAT = 2_000; // ms; a node tells about itself as often
 
@@ -10,17 +10,6 @@ const byId = (id) => document.getElementById(id);
 
 export function fleet({ pulse, openHelp }) {
   const refresh = () => renew(["count", "source", "differ", "nodes"], "forget");
-
-  async function beat() {
-    if (document.hidden) return;
-    try {
-      pulse.show(await get("/status"));
-      pulse.heard();
-      await refresh();
-    } catch {
-      pulse.lost();
-    }
-  }
 
   byId("fleet").addEventListener("click", async (event) => {
     const node = event.target.dataset?.forget;
@@ -36,8 +25,6 @@ export function fleet({ pulse, openHelp }) {
     }
   });
 
-  setInterval(beat, BEAT);
-  document.addEventListener("visibilitychange", beat);
-  beat();
+  keepFresh(refresh, BEAT, pulse);
   keys({ u: () => location.assign("/"), "?": openHelp });
 }

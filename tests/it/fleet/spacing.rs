@@ -35,7 +35,9 @@ fn run(nodes: usize, delay: Duration, starts: u64) {
         100.0 * used,
         fairness(&shares)
     );
-    // A busy machine misses windows, which costs calls: the figures are for quiet machines.
+    // If all waiting nodes asked for every start, eight nodes would need eight calls. On a busy machine windows are
+    // missed, which costs calls: 2.1 beside eight busy loops. The figures are for quiet machines, this is for every one.
+    assert!(per_start < 6.0, "{calls} calls for {starts} starts");
     assert!(shares.iter().all(|share| *share > 0.0), "a node starves: {shares:?}");
 }
 
@@ -62,14 +64,15 @@ fn eight_nodes_keep_the_distance_of_one() {
 }
 
 #[test]
-fn a_fleet_of_one_keeps_its_distance() {
+fn a_fleet_of_one_asks_about_once_a_start() {
     let redis = RedisServer::start();
     let fleet = TestFleet::start(&redis.url(), 1, ms(50));
     let work = fleet.work(2);
     work.expect_served(30);
     work.end();
     fleet.expect_distance();
-    println!("{} calls for {} starts", claims(&redis), fleet.origin.count());
+    let (starts, calls) = (fleet.origin.count() as u64, claims(&redis));
+    assert!(calls < 3 * starts, "{calls} calls for {starts} starts");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn run(nodes: usize, delay: Duration, starts: u64) {
         fairness(&shares)
     );
     // If all waiting nodes asked for every start, eight nodes would need eight calls. On a busy machine windows are
-    // missed, which costs calls: 2.1 beside eight busy loops. The figures are for quiet machines, this is for every one.
+    // missed, which costs calls: 2.1 beside eight busy loops. The bench has the figures of quiet machines.
     assert!(per_start < 6.0, "{calls} calls for {starts} starts");
     assert!(shares.iter().all(|share| *share > 0.0), "a node starves: {shares:?}");
 }

@@ -17,7 +17,8 @@ use super::suggest::nearest;
 const PREFIX: &str = "CURTSY_";
 
 /// Variables that other parts of curtsy read.
-const TAKEN: [&str; 4] = ["CURTSY_CONFIG", "CURTSY_ADMIN_URL", "CURTSY_PROXY", "CURTSY_ACTIVE"];
+/// `cargo run` sets the last one, which build.rs gives to the compiler.
+const TAKEN: [&str; 5] = ["CURTSY_CONFIG", "CURTSY_ADMIN_URL", "CURTSY_PROXY", "CURTSY_ACTIVE", "CURTSY_REVISION"];
 
 /// The prefix of variables in which `curtsy env` saves the old values of the shell.
 const OLD: &str = "CURTSY_OLD";

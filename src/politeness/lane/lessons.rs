@@ -52,7 +52,8 @@ impl Learned {
     fn is_worth_keeping(&self, now: Timestamp) -> bool {
         // `auto` measures from the first request on.
         let measures = self.learning.learner == Learner::Auto;
-        measures || !self.breakers.is_empty() || self.pace.memory(now).is_some() || self.pace.held_until() > now
+        let kept = self.pace.memory(now).is_some() || self.pace.held_until() > now || self.pace.follows_quota(now);
+        measures || !self.breakers.is_empty() || kept
     }
 }
 

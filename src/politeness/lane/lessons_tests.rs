@@ -134,6 +134,22 @@ fn a_quota_paces_before_anybody_is_refused() {
     assert!(lane.delays().learned >= secs(4), "{:?}", lane.delays());
 }
 
+/// Nothing else is learned from such a host, and no request is in flight in between.
+#[test]
+fn a_quota_is_remembered_until_it_resets() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let quota = Some(Quota { remaining: 1, reset: secs(20) });
+    let mut now = at(0);
+    for signals in [Signals { quota, ..Signals::SERVED }, Signals::SERVED] {
+        let (ticket, sent) = start(&mut lane, now);
+        lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), sent);
+        lane.leave(ticket, sent);
+        now = sent;
+    }
+    assert_eq!(now, at(19_500));
+    assert_eq!(start(&mut lane, now).1, at(29_500), "10 s later, not 19.5 s: the quota is over by then");
+}
+
 /// The first answer from which anything is learned comes after sends that the pace has not seen.
 #[test]
 fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {

@@ -15,8 +15,11 @@ use crate::politeness::time::Timestamp;
 
 /// How long a quota counts if no newer one arrives.
 const FRESH: Duration = Duration::from_secs(3600);
-/// Reset times are whole seconds, usually rounded up: on average the reset comes half a second earlier.
-const HALF_A_SECOND: Duration = Duration::from_millis(500);
+/// Reset times are whole seconds, usually rounded up.
+const ROUNDED_BY: Duration = Duration::from_secs(1);
+/// The quota is spent this long before it resets, so that requests that are sent a little late waste none of it.
+/// Simulated: without it, a window of 5 s is used to 92 % instead of 97 %.
+const AHEAD: Duration = Duration::from_millis(500);
 /// After the reset the pace stays until the first answer says how much is left now, but for no longer than this.
 const UNTIL_TOLD: Duration = Duration::from_secs(10);
 /// How long a quota is doubted. Simulated against a host that claims four times its quota.
@@ -49,15 +52,25 @@ impl Allowance {
                 self.last_sent = now;
             }
             let reset = now + quota.reset.min(FRESH) + slack;
-            // All answers within a window mean the same reset, each rounded differently. The earliest is closest.
-            let is_less = quota.remaining <= self.left.saturating_add(in_flight).saturating_add(1);
-            let same = is_less && now < self.reset && reset < self.reset + 2 * HALF_A_SECOND;
+            let left = quota.remaining.saturating_sub(in_flight);
+            // Until some of the quota comes back, all answers mean the same reset, each rounded up. The earliest is
+            // closest.
+            let same = left <= self.left && now < self.reset && reset < self.reset + ROUNDED_BY;
+            let rounded = if same { reset.since(self.reset) } else { Duration::ZERO };
             self.reset = if same { reset.min(self.reset) } else { reset };
-            self.left = quota.remaining.saturating_sub(in_flight);
-            self.every = millis(quota.reset.saturating_sub(HALF_A_SECOND).max(HALF_A_SECOND) / self.left.max(1));
+            self.left = left;
+            let lasts = quota.reset.saturating_sub(rounded);
+            self.every = millis(lasts.saturating_sub(AHEAD).max(lasts / 2) / self.left.max(1));
         } else if now >= self.reset {
             self.reset = Timestamp::START;
         }
+    }
+
+    /// When a quota that the answer calls used up resets, as exactly as earlier answers told.
+    pub(super) fn resets_at(&self, signals: &Signals, slack: Duration, now: Timestamp) -> Option<Timestamp> {
+        let told = now + signals.used_up?.saturating_add(slack);
+        let known = signals.quota.is_none() && self.reset <= told && told < self.reset + ROUNDED_BY;
+        Some(if known { self.reset } else { told })
     }
 
     /// The delay that makes the quota last. Waiting for the reset may take longer than `longest`.
@@ -72,6 +85,11 @@ impl Allowance {
             0 => self.reset.since(self.last_sent).max(afterwards),
             _ => evenly,
         })
+    }
+
+    /// Returns whether a quota, or the doubt about one, still counts.
+    pub(super) fn is_in_force(&self, now: Timestamp) -> bool {
+        now < self.reset || self.doubted(now)
     }
 
     pub(super) fn doubted(&self, now: Timestamp) -> bool {

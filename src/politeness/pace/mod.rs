@@ -376,6 +376,11 @@ impl Pace {
         }
     }
 
+    /// Returns whether a quota that the host announced still decides, or will be doubted.
+    pub fn follows_quota(&self, now: Timestamp) -> bool {
+        self.allowance.is_in_force(now)
+    }
+
     /// Forgets everything but the hold. Answers to requests in flight then change nothing.
     pub fn forget(&mut self) {
         let epoch = self.epoch().wrapping_add(1);
@@ -393,11 +398,14 @@ impl Pace {
         learning: &Learning,
         now: Timestamp,
     ) -> Option<Hold> {
-        let back = signals.used_up.map(|time| time.saturating_add(learning.reset_slack));
-        let asked = [(signals.retry_after, Cause::RetryAfter), (back, Cause::Quota), (window, Cause::Backoff)];
+        let asked = [
+            (signals.retry_after.map(|time| now + time), Cause::RetryAfter),
+            (self.allowance.resets_at(signals, learning.reset_slack, now), Cause::Quota),
+            (window.map(|time| now + time), Cause::Backoff),
+        ];
         let mut hold = None;
-        for (time, cause) in asked {
-            let until = time.map_or(Timestamp::START, |time| now + time);
+        for (until, cause) in asked {
+            let until = until.unwrap_or(Timestamp::START);
             if until > self.held_until {
                 self.held_until = until;
                 hold = Some(Hold { until, cause });

@@ -333,6 +333,20 @@ fn a_quota_is_spent_evenly() {
     assert_eq!(host.delay(at(0)), secs(60), "as slow as learning may get");
 }
 
+/// A window of 5 s that ends at 5.0 s; every answer rounds the rest up to whole seconds.
+#[test]
+fn a_quota_ends_when_the_earliest_of_its_rounded_resets_says() {
+    let mut host = PacedHost::new();
+    let ms = |ms| at(0) + Duration::from_millis(ms);
+    host.visit(left(2, 5), ms(10));
+    host.visit(left(1, 3), ms(2_500));
+    assert_eq!(host.delay(ms(2_500)), Duration::from_millis(2_010), "it ends after 5.01 s, not 5.5 s");
+    let change = host.visit(Signals { used_up: Some(secs(1)), ..OK }, ms(4_600)).unwrap();
+    assert_eq!(change.hold.unwrap().until, ms(5_110), "and a little slack");
+    host.visit(left(4, 5), ms(5_200));
+    assert_eq!(host.delay(ms(5_200)), Duration::from_millis(1_125), "a new window");
+}
+
 #[test]
 fn a_quota_is_counted_down_until_the_host_tells_anew() {
     let mut host = PacedHost::new();

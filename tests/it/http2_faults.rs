@@ -3,6 +3,7 @@
 
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use crate::http2::trusting;
 use crate::support::client::head;
@@ -338,14 +339,19 @@ fn an_origin_that_hangs_costs_everybody_the_same_time() {
     assert!(watch.elapsed() < ms(15_000), "{:?}", watch.elapsed());
 }
 
-/// Returns the answer to one GET to an origin that misbehaves, while another origin is visited.
 fn misled(misbehave: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Message {
+    misled_for(PATIENCE, misbehave)
+}
+
+/// Returns the answer to one GET to an origin that misbehaves, while another origin is visited. The origins may take
+/// this long for anything.
+fn misled_for(time: Duration, misbehave: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Message {
     let authority = Authority::new();
     let (bad, good) = (mute(&authority, misbehave), Http2Origin::hello(&authority));
     let curtsy = trusting(&authority, |config| {
-        config.upstream.connect_timeout = ms(1000);
-        config.upstream.response_timeout = ms(1000);
-        config.upstream.idle_timeout = ms(1000);
+        config.upstream.connect_timeout = time;
+        config.upstream.response_timeout = time;
+        config.upstream.idle_timeout = time;
         config.limits.head_size = 16 * 1024;
     });
     let mut client = curtsy.client();
@@ -380,7 +386,7 @@ fn what_is_not_http2_is_told_as_such() {
         assert_eq!((response.status(), response.refusal().as_str()), (502, "origin-unreachable"));
         assert!(response.value("Proxy-Status").contains("http_protocol_error"), "{}", response.head());
     }
-    let silent = misled(|visitor| _ = visitor.linger());
+    let silent = misled_for(ms(3_000), |visitor| _ = visitor.linger());
     assert_eq!((silent.status(), silent.refusal().as_str()), (504, "origin-timeout"));
     assert_eq!(misled(|_| ()).status(), 502);
 }

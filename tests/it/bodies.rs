@@ -440,8 +440,8 @@ fn an_exchange_in_which_nothing_moves_is_cut() {
         ended.send(visitor.linger()).unwrap();
     });
     let curtsy = Curtsy::with(|config| {
-        config.upstream.idle_timeout = ms(200);
-        config.limits.client_stall = ms(200);
+        config.upstream.idle_timeout = ms(2_000);
+        config.limits.client_stall = ms(2_000);
     });
     let mut client = curtsy.client();
     client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 100"]) + "part");

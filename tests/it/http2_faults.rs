@@ -524,8 +524,8 @@ fn a_silent_stream_is_given_up_and_the_next_request_goes_another_way() {
         }
     });
     let curtsy = trusting(&authority, |config| {
-        config.upstream.response_timeout = ms(300);
-        config.upstream.idle_timeout = ms(300);
+        config.upstream.response_timeout = ms(2_000);
+        config.upstream.idle_timeout = ms(2_000);
     });
     let mut client = curtsy.client();
     let mut ask = |path| client.ask(&[&origin.get(path), "Host: x"]);
@@ -552,7 +552,7 @@ fn an_upload_that_is_not_taken_is_given_up() {
             drop(call);
         },
     );
-    let curtsy = trusting(&authority, |config| config.upstream.idle_timeout = ms(500));
+    let curtsy = trusting(&authority, |config| config.upstream.idle_timeout = ms(2_000));
     let mut client = curtsy.client();
     client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 100"]));
     client.send([b'x'; 100]);

@@ -247,7 +247,7 @@ fn a_connection_is_kept_although_tls_speaks_on_it() {
 /// `http` and `https` on one port are two origins with separate connections.
 #[test]
 fn a_plain_connection_is_not_taken_for_a_secure_one() {
-    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.upstream.connect_timeout = ms(200)));
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.upstream.connect_timeout = ms(2_000)));
     let mut client = curtsy.client();
     assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
     assert_ne!(client.ask(&[&format!("GET {} HTTP/1.1", https(&origin, "/")), "Host: x"]).status(), 200);

@@ -395,7 +395,7 @@ fn garbage_in_the_place_of_tls_ends_the_tunnel() {
 fn a_client_that_stalls_is_given_up() {
     let authority = Authority::new();
     let origin = authority.origin(hello);
-    let curtsy = intercepting(&authority, |config| config.limits.head_timeout = ms(300));
+    let curtsy = intercepting(&authority, |config| config.limits.head_timeout = ms(2_000));
     for bytes in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"] {
         let mut client = tunnel(&curtsy, &local(&origin));
         client.send(bytes);

@@ -34,7 +34,7 @@ fn a_head_that_trickles_is_cut_off() {
 /// X33
 #[test]
 fn a_second_head_is_timed_like_the_first() {
-    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.limits.head_timeout = ms(200)));
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.limits.head_timeout = ms(2_000)));
     let mut client = curtsy.client();
     assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
     client.send("GET ");

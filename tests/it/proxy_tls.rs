@@ -155,7 +155,7 @@ fn sessions_are_resumed() {
 #[test]
 fn a_client_that_does_not_speak_tls_is_told_or_disconnected() {
     let (own, origin) = (Own::new(), Origin::hello());
-    let curtsy = own.curtsy(|config| config.limits.head_timeout = ms(500));
+    let curtsy = own.curtsy(|config| config.limits.head_timeout = ms(2_000));
     let mut plain = Client::connect(curtsy.tls_address());
     let response = plain.ask(&[&origin.get("/"), "Host: x"]);
     assert_eq!((response.status(), response.reason().as_str()), (400, "This port speaks TLS (curtsy)"));

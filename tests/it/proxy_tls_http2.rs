@@ -227,8 +227,8 @@ fn an_idle_tunnel_ends_alone() {
     let (own, page) = (Own::new(), Origin::hello());
     let silent = Origin::scripted(|visitor| _ = visitor.linger());
     let curtsy = own.curtsy(|config| {
-        config.upstream.idle_timeout = ms(300);
-        config.limits.client_idle = ms(5000);
+        config.upstream.idle_timeout = ms(2_000);
+        config.limits.client_idle = ms(15_000);
     });
     run(async {
         let send = connect(&own, &curtsy).await;

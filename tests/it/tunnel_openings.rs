@@ -33,7 +33,7 @@ fn plain_requests_in_a_tunnel_are_judged_by_robots_txt() {
         config.politeness.robots = RobotsMode::Enforce;
         config.robots.on_unreachable = OnUnreachable::Allow;
         // curtsy first asks for the robots.txt under https://, and the origin does not speak TLS.
-        config.upstream.connect_timeout = ms(300);
+        config.upstream.connect_timeout = ms(2_000);
     });
     for pieces in [&["GET /private/page HTTP/1.1\r\nHost: "][..], &["G", "ET ", "/private/page HTTP/1.1\r\nHost: "]] {
         let mut client = tunnel(&curtsy, &origin.authority());

@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod curtsy;
 pub(crate) mod deadline;
 pub(crate) mod gaps;
+pub(crate) mod head_times;
 pub(crate) mod hole;
 pub(crate) mod http2_origin;
 pub(crate) mod message;

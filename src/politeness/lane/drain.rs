@@ -34,8 +34,8 @@ impl Drain {
 }
 
 impl Lane {
-    /// Lets no visit start after `end`. Refuses visits that would start later, or would not be finished by then. A later
-    /// end changes nothing: the time to stop counts from the first call.
+    /// Lets no visit start after `end`. Refuses visits that would start later, or would not be finished by then. If it
+    /// is called again with a later end, the first one counts.
     pub fn drain(&mut self, end: Timestamp, now: Timestamp) {
         let drain = self.drain.get_or_insert_with(|| Box::new(Drain { end, refused: Vec::new() }));
         drain.end = drain.end.min(end);

@@ -76,8 +76,8 @@ impl Lane {
         Some(ticket)
     }
 
-    /// Returns whether this part has a ride, or other parts of its client wait for one. Then it must not take a turn, even
-    /// if the host is free.
+    /// Returns whether this part has a ride, or other parts of its client wait for one. Then it must not take a turn,
+    /// even if the host is free.
     pub(super) fn waits_for_ride(&self, visit: &Visit, now: Timestamp) -> bool {
         let Some(riding) = self.riding.as_ref().filter(|_| self.is_free_to_ride(visit, now)) else { return false };
         let mut parts = riding.parked.iter().chain(&riding.called).map(|&number| self.roll.entry(number));

@@ -78,8 +78,8 @@ impl World {
         Ok(())
     }
 
-    /// A visit is called as soon as it comes. If it is a part and does not ride, then it has no ride, and no part of its
-    /// client waits for one.
+    /// A visit is called as soon as it comes. If it is a part and does not ride, then it has no ride, and no part of
+    /// its client waits for one.
     pub(super) fn check_needs_turn(&self, host: usize, id: u64) -> Result<(), BrokenPromise> {
         let (at, visit) = (&self.hosts[host], &self.guests[&id].visit);
         let is_part = visit.part != PagePart::No && !visit.retry && !self.guests[&id].returning;

@@ -14,7 +14,8 @@ use crate::support::client::head;
 use crate::support::http2_origin::{Call, pour, speaking};
 use crate::support::tls_origin::{https, origin};
 use crate::support::{
-    Authority, Client, Curtsy, HELLO, Http2Origin, Message, PATIENCE, expect_gaps_on_shared, ms, pause, soon,
+    Authority, Client, Curtsy, HELLO, Http2Origin, Message, PATIENCE, expect_gaps_on_shared, expect_gaps_since_start,
+    ms, pause, soon,
 };
 
 pub(crate) fn trusting(authority: &Authority, change: impl FnOnce(&mut Config)) -> Curtsy {
@@ -165,7 +166,7 @@ fn an_upload_that_fills_the_connection_compresses_no_gap() {
     });
     let arrivals = origin.arrivals();
     assert_eq!(arrivals.len(), 4);
-    expect_gaps_on_shared(&arrivals, DELAY);
+    expect_gaps_since_start(&arrivals, DELAY);
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 

@@ -27,7 +27,7 @@ pub(crate) mod wire;
 pub(crate) use self::client::Client;
 pub(crate) use self::curtsy::{Curtsy, NAME};
 pub(crate) use self::deadline::{PATIENCE, Stopwatch, ms, pause, soon};
-pub(crate) use self::gaps::{ROOM, expect_gaps, expect_gaps_on_shared, gaps};
+pub(crate) use self::gaps::{ROOM, expect_gaps, expect_gaps_on_shared, expect_gaps_since_start, gaps};
 pub(crate) use self::hole::Hole;
 pub(crate) use self::http2_origin::Http2Origin;
 pub(crate) use self::message::Message;

@@ -122,8 +122,8 @@ async fn open(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<TcpStream
     socket.connect(address).await
 }
 
-/// The most that the kernel keeps unsent on a connection that requests share: the size of a TLS record. By default it is
-/// megabytes.
+/// The most that the kernel keeps unsent on a connection that requests share: the size of a TLS record. By default it
+/// keeps megabytes.
 #[cfg(target_os = "linux")]
 const MOST_UNSENT: u32 = 16 * 1024;
 

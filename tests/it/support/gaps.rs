@@ -36,8 +36,8 @@ pub(crate) fn expect_gaps_on_shared(arrivals: &[Arrival], least: Duration) {
     }
 }
 
-/// Each request comes after all gaps since the start of the origin. For requests behind an upload on one connection: the
-/// kernel sends them when the origin has read enough of it, so the gap after one that was late is short.
+/// Each request comes after all gaps since the start of the origin. For requests behind an upload on one connection:
+/// the kernel sends them when the origin has read enough of it, so the gap after one that was late is short.
 #[track_caller]
 pub(crate) fn expect_gaps_since_start(arrivals: &[Arrival], least: Duration) {
     let mut times: Vec<Duration> = arrivals.iter().map(|arrival| arrival.at).collect();

@@ -56,7 +56,34 @@ pub fn boot() -> Option<(String, Duration)> {
     Some((id.trim().to_owned(), Duration::from_micros(micros()).saturating_sub(up)))
 }
 
+/// Returns the moment at which the wall clock showed this time, which must not be long ago: a wall clock that was set
+/// since then makes it wrong. Times in the future are read as now.
+pub fn moment_of(past: SystemTime) -> Instant {
+    loop {
+        let (before, wall, after) = (now(), wall(), now());
+        // If the thread had to wait between the readings, they do not belong together.
+        if after.duration_since(before) < Duration::from_micros(500) {
+            let age = wall.duration_since(past).unwrap_or_default();
+            return before.checked_sub(age).unwrap_or(before);
+        }
+    }
+}
+
 /// Returns the wall clock time.
 pub fn wall() -> SystemTime {
     SystemTime::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_the_wall_clock_is_found_on_the_other_clock() {
+        let (before, shown, after) = (now(), wall(), now());
+        std::thread::sleep(Duration::from_millis(5));
+        let (moment, room) = (moment_of(shown), Duration::from_millis(1));
+        assert!(moment + room >= before && moment <= after + room, "{:?}", moment.duration_since(before));
+        assert!(moment_of(wall() + FAR) <= now());
+    }
 }

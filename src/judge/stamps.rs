@@ -62,10 +62,8 @@ mod kernel {
             ControlMessageOwned::ScmTimestampns(time) => Some(SystemTime::UNIX_EPOCH + Duration::from(time)),
             _ => None,
         });
-        // The kernel's clock is the wall clock; only the difference to now is used.
-        let age = stamp.and_then(|stamp| clock::wall().duration_since(stamp).ok()).unwrap_or_default();
-        let now = clock::now();
-        Ok((received.bytes, now.checked_sub(age).unwrap_or(now)))
+        // The kernel's clock is the wall clock.
+        Ok((received.bytes, stamp.map_or_else(clock::now, clock::moment_of)))
     }
 }
 

@@ -80,6 +80,8 @@
 //! | riding: parts ride, or are called, without places | Concurrency |
 //! | riding: a part moves the next turn | Idle |
 //! | riding: no part takes a turn for the parked ones | Idle |
+//! | lane: a part that comes after its robots.txt takes a turn although it has a ride | Rides |
+//! | lane: `walk_through` gives a part a turn although parts of its client wait | Rides |
 //! | aside: a visit that steps aside stays among the called ones | Idle |
 //! | aside: a visit steps back to the end of the queue | Order |
 //! | aside: visits step back in another order than they were called in | Order |

@@ -13,7 +13,7 @@ use crate::support::http2_origin::{
 };
 use crate::support::tls_origin::https;
 use crate::support::{
-    Authority, Client, HELLO, Http2Origin, Message, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps_on_shared, ms,
+    Authority, Client, HELLO, Http2Origin, Message, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms,
 };
 
 const REFUSED_STREAM: u32 = 7;
@@ -122,7 +122,7 @@ fn what_is_sent_again_takes_a_turn() {
     assert_eq!(get(&mut client, &origin).text(), "hello");
     let times: Vec<_> = starts.try_iter().collect();
     assert_eq!(times.len(), 3);
-    expect_gaps_on_shared(&times, delay);
+    expect_gaps(&times, delay);
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 

@@ -173,6 +173,15 @@ fn a_broken_file_changes_nothing() {
 }
 
 /// X17
+/// `cargo run` hands the variables of build.rs to the program.
+#[test]
+fn it_runs_by_cargo_too() {
+    let (origin, mut command) = (Origin::hello(), curtsy());
+    command.env("CURTSY_REVISION", "0123456789ab");
+    let program = Program::start_by(command, "", "");
+    assert_eq!(program.get(&origin.url("/")).text(), "hello");
+}
+
 #[test]
 fn listening_to_the_world_needs_a_reason() {
     for address in ["0.0.0.0:0", "[::]:0"] {

@@ -34,9 +34,11 @@ impl Drain {
 }
 
 impl Lane {
-    /// Lets no visit start after `end`. Refuses visits that would start later, or would not be finished by then.
+    /// Lets no visit start after `end`. Refuses visits that would start later, or would not be finished by then. If it
+    /// is called again with a later end, the first one counts.
     pub fn drain(&mut self, end: Timestamp, now: Timestamp) {
-        self.drain = Some(Box::new(Drain { end, refused: Vec::new() }));
+        let drain = self.drain.get_or_insert_with(|| Box::new(Drain { end, refused: Vec::new() }));
+        drain.end = drain.end.min(end);
         self.settle_rides(now);
         self.refuse_late(now);
     }

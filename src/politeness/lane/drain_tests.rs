@@ -47,6 +47,18 @@ fn visits_that_fit_stay_and_the_others_are_told_their_own_time() {
     assert_eq!(lane.queued(), 3);
 }
 
+/// No visit is forgotten that was refused and not told yet, and none is admitted for a time after the first end.
+#[test]
+fn a_later_end_changes_nothing() {
+    let (mut lane, tickets) = busy(Policy::default(), 6);
+    lane.drain(at(3_500), at(0));
+    lane.drain(at(60_000), at(0));
+    assert_eq!(refusals(&mut lane, at(0)), [(tickets[3], 4), (tickets[4], 5), (tickets[5], 6)]);
+    assert!(matches!(lane.join(visit(9), at(0)), Err(LaneRefusal::ShuttingDown { .. })));
+    lane.drain(at(2_500), at(0));
+    assert_eq!(refusals(&mut lane, at(0)).len(), 1, "an earlier end counts");
+}
+
 /// A visit that loses its turn while curtsy stops waits no longer than the others.
 #[test]
 fn a_visit_that_is_put_back_waits_until_the_end_at_most() {

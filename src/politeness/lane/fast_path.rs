@@ -98,10 +98,11 @@ impl Lane {
         self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0
     }
 
-    /// Returns whether no visit was called or told to come back before, there is room, and the visit's origin is not
-    /// failing.
+    /// Returns whether no visit was called or told to come back before, there is room, the visit's origin is not
+    /// failing, and the visit does not wait for a ride.
     fn is_free_for(&self, visit: &Visit, now: Timestamp) -> bool {
-        let comes_first = self.called.is_empty() && self.returns.is_none();
+        let rides = visit.part != PagePart::No && self.waits_for_ride(visit, now);
+        let comes_first = self.called.is_empty() && self.returns.is_none() && !rides;
         let has_room = self.has_room() && self.has_place_for(visit, now) && self.may_hold(visit.client);
         comes_first && has_room && self.ruling(visit.origin, visit.client, now) == Ruling::Free
     }

@@ -76,6 +76,16 @@ impl Lane {
         Some(ticket)
     }
 
+    /// Returns whether this part has a ride, or other parts of its client wait for one. Then it must not take a turn,
+    /// even if the host is free.
+    pub(super) fn waits_for_ride(&self, visit: &Visit, now: Timestamp) -> bool {
+        let Some(riding) = self.riding.as_ref().filter(|_| self.is_free_to_ride(visit, now)) else { return false };
+        let mut parts = riding.parked.iter().chain(&riding.called).map(|&number| self.roll.entry(number));
+        self.has_ride(visit.client, now)
+            || self.has_puller(visit.client)
+            || parts.any(|part| part.client == visit.client)
+    }
+
     /// Calls a part at once if there is a ride and a place for it, and parks it otherwise. Returns `None` for a visit
     /// that has to wait for its own turn.
     pub(super) fn join_part(&mut self, visit: &Visit, now: Timestamp) -> Option<Result<Joined, LaneRefusal>> {

@@ -203,6 +203,42 @@ fn parked_parts_wait_for_their_own_turns_after_a_hold() {
     assert_eq!(starts(&mut lane, at(6_000)), parked[1..]);
 }
 
+/// A part that has a connection does not take a turn while a part before it gets ready to ride.
+#[test]
+fn a_part_does_not_overtake_the_parts_before_it_with_a_turn() {
+    let mut lane = Lane::new(Policy { page_parts: 100, ..policy() }, 7);
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    let rides = [1, 2].map(|url| send(&mut lane, &part(BROWSER, url), at(10)).expect("there are two places"));
+    let parked = [3, 4].map(|url| park(&mut lane, &part(BROWSER, url), at(10)));
+    lane.leave(rides[0], at(1_500));
+    assert_eq!(lane.next_step(at(1_500)), Step::Prepare(parked[0]));
+    assert_eq!(lane.walk_through(&part(BROWSER, 5), at(1_500)), None);
+    assert!(lane.walk_through(&page(OTHER), at(1_500)).is_some(), "a page need not wait for parts");
+}
+
+/// Also if its robots.txt was just read and it could start at once.
+#[test]
+fn a_part_that_has_a_ride_takes_no_turn() {
+    let mut lane = lane();
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    let after_fetch = Visit { purpose: Purpose::AfterRobotsFetch, ..part(BROWSER, 1) };
+    let joined = lane.join(after_fetch, at(5_000)).expect("it is admitted");
+    assert!(joined.is_called && lane.ready(joined.ticket, at(5_001)) && lane.rides(joined.ticket));
+    assert!(visit(&mut lane, &page(BROWSER), at(5_002)), "the turn is free");
+}
+
+/// Until it is sent, the turn of a part counts for the parts behind it.
+#[test]
+fn a_second_part_waits_for_the_turn_of_the_first() {
+    let mut lane = Lane::new(Policy { burst: 3, ..policy() }, 7);
+    let first = park(&mut lane, &part(BROWSER, 1), at(0));
+    assert_eq!(starts(&mut lane, at(0)), [first]);
+    assert_eq!(lane.walk_through(&part(BROWSER, 2), at(1)), None);
+    assert_eq!(lane.sent(first, at(2)), None);
+    let second = lane.walk_through(&part(BROWSER, 2), at(3)).expect("a ride");
+    assert!(lane.rides(second));
+}
+
 /// Turns go first: a page whose turn has come gets the next free place, however many parts wait.
 #[test]
 fn parts_do_not_keep_a_page_from_its_turn() {

@@ -185,8 +185,10 @@ impl World {
     /// curtsy is told to stop.
     fn drain(&mut self, host: usize) {
         let end = self.now + self.dice.up_to(Duration::from_secs(15));
-        self.hosts[host].drain_end = Some(end);
         self.hosts[host].lane.drain(end, self.now);
+        // If it was told before, the earlier end counts.
+        let end = self.hosts[host].drain_end.map_or(end, |before| before.min(end));
+        self.hosts[host].drain_end = Some(end);
         self.after(end.since(self.now) + Duration::from_millis(500), SimEvent::Stopped(host));
     }
 

@@ -29,6 +29,7 @@ impl World {
         let (id, now) = (self.hosts[host].by_ticket[&ticket], self.now);
         if !self.hosts[host].lane.is_called_to_ride(ticket) {
             self.check_order(host, id)?;
+            self.check_needs_turn(host, id)?;
         }
         self.check_called(host, id)?;
         let guest = self.guests.get_mut(&id).expect("a guest");

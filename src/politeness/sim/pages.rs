@@ -78,6 +78,34 @@ impl World {
         Ok(())
     }
 
+    /// A visit is called as soon as it comes. If it is a part and does not ride, then it has no ride, and no part of
+    /// its client waits for one.
+    pub(super) fn check_needs_turn(&self, host: usize, id: u64) -> Result<(), BrokenPromise> {
+        let (at, visit) = (&self.hosts[host], &self.guests[&id].visit);
+        let is_part = visit.part != PagePart::No && !visit.retry && !self.guests[&id].returning;
+        // Without a delay, every request has its turn at once.
+        let is_on = self.rides_are_on(host) && !at.oracle.policy.delay.is_zero();
+        if !is_part || !is_on || at.lane.is_called_to_ride(self.guests[&id].ticket) {
+            return Ok(());
+        }
+        let mut here = self.guests.values().filter(|guest| guest.host == host && guest.visit.client == visit.client);
+        let waits = here.any(|guest| at.lane.is_parked(guest.ticket));
+        if (waits && visit.part == PagePart::Resource) || self.has_ride(host, visit.client) {
+            return broken(Promise::Rides, format!("{visit:?} takes a turn and need not: {:?}", at.pages));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a turn of this client carries one more part.
+    fn has_ride(&self, host: usize, client: ClientId) -> bool {
+        let at = &self.hosts[host];
+        let most = at.oracle.policy.page_parts;
+        let is_open = |turn: &(ClientId, Timestamp, u32)| {
+            turn.0 == client && turn.1 + PAGE_LOAD > self.now && turn.1 >= at.oracle.held_until && turn.2 < most
+        };
+        at.pages.turns.iter().any(is_open) && at.pages.told < most
+    }
+
     /// A part is sent without a turn, at the origin's side.
     pub(super) fn check_ride_sent(&mut self, host: usize, most: u32) -> Result<(), BrokenPromise> {
         // The number may have been raised since the part was told to start.
@@ -109,11 +137,7 @@ impl World {
         let at = &self.hosts[host];
         let here: Vec<&SimVisit> = self.guests.values().filter(|guest| guest.host == host).collect();
         let Some(client) = here.first().map(|guest| guest.visit.client) else { return Ok(()) };
-        let most = at.oracle.policy.page_parts;
-        let is_open = |turn: &&(ClientId, Timestamp, u32)| {
-            turn.0 == client && turn.1 + PAGE_LOAD > self.now && turn.1 >= at.oracle.held_until && turn.2 < most
-        };
-        let has_ride = at.pages.turns.iter().any(|turn| is_open(&turn)) && at.pages.told < most;
+        let has_ride = self.has_ride(host, client);
         // A part that has lost its ride once waits for its own turn.
         let waits = |guest: &&SimVisit| guest.stage == SimStage::Waiting && at.lane.is_parked(guest.ticket);
         let taken = here.iter().filter(|guest| guest.stage.has_place()).count();
@@ -131,7 +155,8 @@ impl World {
         for _ in 0..self.dice.below(9) {
             let part = if self.dice.chance(80) { PagePart::Resource } else { PagePart::Data };
             let visit = Visit { client: page.client, peer: page.peer, part, ..self.visit(false) };
-            self.join(host, Visit { purpose: Purpose::Page, ..visit })?;
+            let purpose = if self.dice.chance(50) { Purpose::Page } else { Purpose::AfterRobotsFetch };
+            self.join(host, Visit { purpose, ..visit })?;
         }
         Ok(())
     }

@@ -367,6 +367,8 @@ impl World {
                 self.enter(host, visit, joined.ticket, told);
                 if joined.is_called {
                     self.tally.called_at_once += 1;
+                    let id = self.hosts[host].by_ticket[&joined.ticket];
+                    self.check_needs_turn(host, id)?;
                     self.prepare(host, joined.ticket)?;
                 } else {
                     self.check_bounds(host)?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::deadline::ms;
+use super::http2_origin::Arrival;
 
 /// How much shorter a gap may be by the kernel's timestamps. curtsy counts it from the return of the write, and the two
 /// clocks do not agree to the microsecond.
@@ -21,12 +22,25 @@ pub(crate) fn expect_gaps(times: &[Duration], least: Duration) {
     assert!(gaps.iter().all(|gap| *gap + ROOM >= least), "{least:?} are due, not {gaps:?}");
 }
 
-/// The same for a connection that several requests share, with times since a moment before the first request. Requests
-/// that wait in the origin's socket are dated late, with the time at which the last of them came, so the gap after a
-/// late one looks short. No request is dated early: each must come after all gaps before it.
+/// The same for requests that may share a connection, whose times may be late: no two of them can have come closer to
+/// each other, wherever they came between their times.
 #[track_caller]
-pub(crate) fn expect_gaps_on_shared(times: &[Duration], least: Duration) {
-    let mut times = times.to_vec();
+pub(crate) fn expect_gaps_on_shared(arrivals: &[Arrival], least: Duration) {
+    expect_gaps_since_start(arrivals, least);
+    let times: Vec<(Duration, Duration)> = arrivals.iter().map(|arrival| (arrival.from, arrival.at)).collect();
+    for (index, (from, at)) in times.iter().enumerate() {
+        for (other_from, other_at) in &times[..index] {
+            let longest = at.saturating_sub(*other_from).max(other_at.saturating_sub(*from));
+            assert!(longest + ROOM >= least, "{least:?} are due, not {longest:?}: {times:?}");
+        }
+    }
+}
+
+/// Each request comes after all gaps since the start of the origin. For requests behind an upload on one connection:
+/// the kernel sends them when the origin has read enough of it, so the gap after one that was late is short.
+#[track_caller]
+pub(crate) fn expect_gaps_since_start(arrivals: &[Arrival], least: Duration) {
+    let mut times: Vec<Duration> = arrivals.iter().map(|arrival| arrival.at).collect();
     times.sort_unstable();
     let early = (0..).zip(&times).find(|(before, time)| **time + ROOM < least * *before);
     assert_eq!(early, None, "{least:?} are due each time, not {:?}", gaps(&times));

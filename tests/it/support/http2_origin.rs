@@ -17,7 +17,8 @@ use rustls::ServerConfig;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-use super::deadline::{Stopwatch, soon};
+use super::deadline::{Stopwatch, now, soon};
+use super::head_times::{FrameStream, HeadTime, RecordStream};
 use super::origin::{Origin, Visitor};
 use super::socket::keep_time;
 use super::tls_origin::{Authority, origin};
@@ -27,6 +28,8 @@ use super::tls_origin::{Authority, origin};
 pub(crate) struct Arrival {
     /// The time since the origin was started.
     pub(crate) at: Duration,
+    /// It came after this time, if `at` is not exact; otherwise the same.
+    pub(crate) from: Duration,
     pub(crate) head: Arc<Parts>,
 }
 
@@ -190,23 +193,23 @@ async fn serve(
     listener.set_nonblocking(true).expect("a bound listener");
     keep_time(&listener);
     let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime runs");
-    let (acceptor, watch) = (TlsAcceptor::from(server), Stopwatch::start());
+    let (acceptor, watch, opened) = (TlsAcceptor::from(server), Stopwatch::start(), now());
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, builder) = (acceptor.clone(), builder.clone());
         let (handler, record) = (handler.clone(), record.clone());
         *record.connections.lock().expect("no thread has panicked") += 1;
         tokio::spawn(async move {
             stream.set_nodelay(true).expect("a fresh socket takes options");
-            let stream = StampedStream::new(stream);
-            let arrived = stream.arrived();
             let _end = Ending(record.clone());
+            let stream = RecordStream::new(StampedStream::new(stream), opened);
             let Ok(tls) = acceptor.accept(stream).await else { return };
-            let Ok(mut link) = builder.handshake::<_, Bytes>(tls).await else { return };
+            let (stream, heads) = FrameStream::new(tls);
+            let Ok(mut link) = builder.handshake::<_, Bytes>(stream).await else { return };
             while let Some(Ok((request, respond))) = link.accept().await {
-                let at = watch.at(arrived.lock().into_std());
+                let HeadTime { from, at } = heads.lock().of(respond.stream_id().as_u32());
                 let (head, body) = request.into_parts();
                 let head = Arc::new(head);
-                let arrival = Arrival { at, head: head.clone() };
+                let arrival = Arrival { at: watch.at(at), from: watch.at(from), head: head.clone() };
                 record.arrivals.lock().expect("no thread has panicked").push(arrival);
                 tokio::spawn(handler(Call { head, body, respond }));
             }

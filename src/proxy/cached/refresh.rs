@@ -16,7 +16,7 @@ use http_body::Body as _;
 use parking_lot::Mutex;
 
 use super::heard::{Confirmation, confirmed, refreshed};
-use super::kept::{KeptRequest, list};
+use super::kept::{KeptRequest, pairs};
 use super::plan::{CachePlan, CacheStep, ForwardReason, HostCache, validators};
 use crate::cache::{CacheKeyRef, Entry};
 use crate::politeness::reuse::request::CacheRequest;
@@ -79,10 +79,8 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
         parts.headers.remove(name);
     }
     parts.method = Method::GET;
-    let fields = list(&parts.headers);
-    let asked = CacheRequest::read(false, &fields, &settings.config.cache.unkeyed);
-    let Some(kept) = KeptRequest::new(asked) else { return };
-    drop(fields);
+    let asked = CacheRequest::glance(false, pairs(&parts.headers), &settings.config.cache.unkeyed);
+    let Some(kept) = KeptRequest::new(asked, &parts.headers) else { return };
     parts.headers.extend(validators(entry));
     let identity = forward::identity(request);
     headers::outgoing(&mut parts, key.origin, false, identity);

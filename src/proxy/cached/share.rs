@@ -6,7 +6,7 @@ use http::Response;
 
 use super::plan::{CachePlan, CacheStep, ForwardReason};
 use super::respond;
-use super::status::{self, How};
+use super::status::{self, Fate, How};
 use crate::cache::{self, Entry};
 use crate::config::ResponseHeaders;
 use crate::metrics::RequestOutcome;
@@ -49,7 +49,7 @@ impl CacheStep {
         let mut head = head.map(|()| is_head);
         if request.settings.config.responses.headers == ResponseHeaders::Full {
             let name = request.shared().identity.status_name();
-            status::tell(head.headers_mut(), name, &["; fwd=", why.word(), "; collapsed"]);
+            status::tell(head.headers_mut(), name, why, Fate::Collapsed);
         }
         request.shared().metrics.cache.request(SHARED);
         request.cached(SHARED);

@@ -46,13 +46,31 @@ pub(crate) enum Confirmation {
 /// Reads what an answer says about the stored answer that the origin was asked about.
 pub(crate) fn confirmed<B>(step: &CacheStep, response: &Response<B>) -> Confirmation {
     let CacheStep::Plan(plan) = step else { return Confirmation::No };
-    let (Some(entry), true) =
-        (&plan.entry, plan.conditional.load(Relaxed) && response.status() == StatusCode::NOT_MODIFIED)
-    else {
-        return Confirmation::No;
-    };
-    let etag = response.headers().get(ETAG).map(HeaderValue::as_bytes);
-    if confirms(entry.field("etag"), etag) { Confirmation::Yes } else { Confirmation::Contradicts }
+    plan.confirmed(response)
+}
+
+impl CachePlan {
+    fn confirmed<B>(&self, response: &Response<B>) -> Confirmation {
+        let (Some(entry), true) =
+            (&self.entry, self.conditional.load(Relaxed) && response.status() == StatusCode::NOT_MODIFIED)
+        else {
+            return Confirmation::No;
+        };
+        let etag = response.headers().get(ETAG).map(HeaderValue::as_bytes);
+        if confirms(entry.field("etag"), etag) { Confirmation::Yes } else { Confirmation::Contradicts }
+    }
+
+    /// Updates the stored answer by an answer that no client of its own waits for. Returns whether it was a 304 that
+    /// confirms it.
+    pub(crate) fn is_confirmed<B>(&self, shared: &Shared, response: &Response<B>, took: Duration) -> bool {
+        match (self.confirmed(response), &self.entry) {
+            (Confirmation::Yes, Some(entry)) => {
+                refreshed(shared, self, entry, response.headers(), took);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl CacheStep {
@@ -88,7 +106,7 @@ impl CacheStep {
 }
 
 /// Updates a stored answer with the fields of a 304, or of a HEAD that agrees with it, and stores it again.
-pub(super) fn refreshed(shared: &Shared, plan: &CachePlan, entry: &Arc<Entry>, fields: &HeaderMap, took: Duration) -> Arc<Entry> {
+fn refreshed(shared: &Shared, plan: &CachePlan, entry: &Arc<Entry>, fields: &HeaderMap, took: Duration) -> Arc<Entry> {
     let mut headers = entry.headers();
     for name in fields.keys().filter(|name| !describes_the_body(name.as_str()) && **name != SET_COOKIE) {
         headers.remove(name);
@@ -216,7 +234,7 @@ impl CachePlan {
         begun
     }
 
-    pub(super) fn try_begin(
+    pub(crate) fn try_begin(
         &self,
         shared: &Arc<Shared>,
         settings: &Settings,

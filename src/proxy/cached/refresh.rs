@@ -15,7 +15,6 @@ use http::{Method, StatusCode};
 use http_body::Body as _;
 use parking_lot::Mutex;
 
-use super::heard::{Confirmation, confirmed, refreshed};
 use super::kept::{KeptRequest, pairs};
 use super::plan::{CachePlan, CacheStep, ForwardReason, HostCache, validators};
 use crate::cache::{CacheKeyRef, Entry};
@@ -126,15 +125,10 @@ async fn hear(shared: &Arc<Shared>, settings: &Settings, step: &CacheStep, sent:
     let (Answer::Response(mut response), CacheStep::Plan(plan)) = (sent.answer, step) else { return };
     let version = response.version();
     headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
-    match (confirmed(step, &response), &plan.entry) {
-        (Confirmation::Yes, Some(entry)) => {
-            refreshed(shared, plan, entry, response.headers(), sent.took);
-        }
-        (Confirmation::No, _) if response.status() != StatusCode::NOT_MODIFIED => {
-            let Ok(Some(tap)) = plan.try_begin(shared, settings, &mut response, sent.took) else { return };
-            let mut body = Body::passing(response.into_body()).storing(Some(tap));
-            while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
-        }
-        _ => {}
+    if plan.is_confirmed(shared, &response, sent.took) || response.status() == StatusCode::NOT_MODIFIED {
+        return;
     }
+    let Ok(Some(tap)) = plan.try_begin(shared, settings, &mut response, sent.took) else { return };
+    let mut body = Body::passing(response.into_body()).storing(Some(tap));
+    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }

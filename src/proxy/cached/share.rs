@@ -1,5 +1,6 @@
 //! Answers of flights, as the cache sees them: which requests may take part, and what their clients are told.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Response;
@@ -40,8 +41,14 @@ impl CacheStep {
         }
     }
 
-    /// Notes that the request gets the answer to another client's, with this head. Returns whether the head is all.
-    pub(crate) fn pass_shared(&self, request: &mut ClientRequest, head: Response<()>) -> Response<bool> {
+    /// Notes that the request gets the answer to another client's, with this head and from this address. Returns
+    /// whether the head is all.
+    pub(crate) fn pass_shared(
+        &self,
+        request: &mut ClientRequest,
+        head: Response<()>,
+        address: Option<IpAddr>,
+    ) -> Response<bool> {
         let (why, is_head) = match self {
             CacheStep::Plan(plan) => (plan.why, plan.request.asked.is_head),
             _ => (ForwardReason::UriMiss, false),
@@ -53,6 +60,7 @@ impl CacheStep {
         }
         request.shared().metrics.cache.request(SHARED);
         request.cached(SHARED);
+        request.saves(address);
         request.answered(head.status().as_u16(), RequestOutcome::Cached);
         head
     }

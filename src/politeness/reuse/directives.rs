@@ -35,6 +35,17 @@ impl ResponseDirectives {
         directives
     }
 
+    /// Adds what a line of CDN-Cache-Control forbids. It is addressed to CDNs (RFC 9213), so it makes nothing last
+    /// longer; but a site that tells its CDN not to share an answer means every cache that several clients use.
+    pub fn restrict(&mut self, line: &[u8]) {
+        each(line, |name, _| match name {
+            b"no-store" => self.no_store = true,
+            b"no-cache" => self.no_cache = true,
+            b"private" => self.private = true,
+            _ => {}
+        });
+    }
+
     fn read(&mut self, line: &[u8]) {
         each(line, |name, value| {
             self.any = true;

@@ -46,6 +46,7 @@ impl<'a> CacheResponse<'a> {
         let (mut has_age, mut has_vary) = (false, false);
         for &(name, value) in fields {
             match name {
+                "cdn-cache-control" => response.directives.restrict(value),
                 "expires" => response.has_expires = true,
                 "last-modified" | "etag" => response.has_validator = true,
                 "vary" => has_vary = true,

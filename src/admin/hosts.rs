@@ -75,7 +75,7 @@ pub(super) async fn in_full(admin: &Admin, host: &HostKey, asked: &str) -> Optio
     let asked = HostKey::parse(asked).unwrap_or_else(|_| host.clone());
     let view = admin.desk.view(host, &asked).await?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
-    let (fleet, saved) = (fleet::of_host(admin, host).await, SavedJson::new(admin.metrics.saved_at(&asked)));
+    let (fleet, saved) = (fleet::of_host(admin, host).await, SavedJson::new(admin.metrics.saved_at(host)));
     let now = time::now();
     let timeline = Some(TimelineJson::new(&admin.gate.timeline(host), now));
     Some(HostJson { unpaced_tunnels, timeline, fleet, saved, ..HostJson::new(host, &view, now) })

@@ -103,6 +103,11 @@ impl Entry {
         }
     }
 
+    /// Whether the request's fields choose between this answer and others.
+    pub fn varies(&self) -> bool {
+        !self.terms.selecting.vary.is_empty()
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -17,7 +17,7 @@ use crate::politeness::{HostKey, Origin, Scheme};
 pub struct CacheKey {
     pub origin: Origin,
     /// Path and query.
-    pub path: Box<str>,
+    pub path: SmolStr,
     /// Whose answers these are; empty if all clients share them.
     pub partition: SmolStr,
     hash: u64,

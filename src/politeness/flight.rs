@@ -24,6 +24,11 @@ pub const LONGEST_ASIDE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member(u32);
 
+impl Member {
+    /// The member that begins a flight.
+    pub const FIRST: Member = Member(0);
+}
+
 /// What a request wants of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Following {
@@ -67,6 +72,14 @@ impl Default for Flight {
 }
 
 impl Flight {
+    /// A flight whose first member is sent already.
+    pub fn under_way() -> Self {
+        let mut flight = Flight::default();
+        flight.join(Following::Any);
+        (flight.leader, flight.is_sent) = (Some(Member::FIRST), true);
+        flight
+    }
+
     /// Adds a member, or returns `None` if the request cannot use the answer that is under way.
     pub fn join(&mut self, following: Following) -> Option<Member> {
         if self.is_sent && following == Following::Newest {

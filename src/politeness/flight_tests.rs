@@ -21,6 +21,16 @@ use std::collections::HashSet;
 
 use super::*;
 
+/// So the search covers flights that begin with their first member under way.
+#[test]
+fn a_flight_under_way_is_one_whose_first_member_was_called_and_sent() {
+    let mut flight = Flight::default();
+    assert_eq!(flight.join(Following::Any), Some(Member::FIRST));
+    assert_eq!(flight.called(Member::FIRST), CallReply::Lead);
+    flight.sent(Member::FIRST);
+    assert_eq!(Flight::under_way(), flight);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Out,

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use curtsy::config::{CacheMode, Config, Mode, Partition, RobotsMode};
+use curtsy::config::{CacheMode, Config, Key, Mode, Partition, RobotsMode};
 
 use crate::support::{Curtsy, Message, Origin, Visitor, ms, soon};
 
@@ -468,4 +468,32 @@ fn explain_foresees_what_the_cache_does() {
     let told = explain(&old.url("/"));
     assert_eq!(told["cache"]["state"], "validate", "{told}");
     assert!(told["cache"]["ttl_s"].as_i64().unwrap() <= -40);
+}
+
+/// What the cache saves is counted where the turn would have been taken.
+#[test]
+fn savings_count_for_the_budget_that_they_spare() {
+    for (key, budget) in [(Key::Host, "www.example.test"), (Key::Domain, "example.test"), (Key::Ip, "127.0.0.1")] {
+        let origin = site(|_, _| page("Cache-Control: max-age=60\r\n", "hello"));
+        let curtsy = Curtsy::resolving(
+            |_| Ok(vec![std::net::IpAddr::from([127, 0, 0, 1])]),
+            |config| {
+                config.politeness.mode = Mode::Enforce;
+                config.politeness.delay = ms(1);
+                config.pacing.key = key;
+            },
+        );
+        for _ in 0..3 {
+            assert_eq!(curtsy.get(&format!("http://www.example.test:{}/", origin.port())).body, b"hello");
+        }
+        assert_eq!(origin.count(), 1);
+        for name in ["www.example.test", budget] {
+            let lines = [&*format!("GET /api/v1/hosts/{name} HTTP/1.1"), "Host: localhost", "Connection: close"];
+            let host = || serde_json::from_str::<serde_json::Value>(&curtsy.ask_admin(&lines).text()).expect("JSON");
+            let wanted = serde_json::json!({ "requests": 2, "bytes": 10 });
+            assert!(soon(|| host()["saved"] == wanted), "{key:?} {name}: {}", host());
+        }
+        let series = format!("curtsy_host_saved_requests_total{{host=\"{budget}\"}}");
+        assert_eq!(curtsy.metric(&series), 2, "{series}");
+    }
 }

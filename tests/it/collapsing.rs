@@ -190,21 +190,46 @@ fn answers_for_one_client_are_not_shared() {
     }
 }
 
-/// C40: the leader's client leaves before the head comes.
-#[test]
-fn a_leader_that_disconnects_leaves_its_answer_to_the_others() {
-    let shut = Shut::with(PLAIN);
-    let curtsy = paced(DELAY, |_| {});
+/// Lets three requests follow one whose client leaves before the head comes. They share its answer.
+fn lose_the_leader(curtsy: &Curtsy, shut: &Shut) {
+    let before = shut.origin.count();
     let mut leader = curtsy.client();
     leader.send_head(&[&shut.origin.get("/")]);
-    shut.origin.request();
-    let followers = crowd(&curtsy, &shut, 3);
-    expect_waiting(&curtsy, 3);
+    assert!(soon(|| shut.origin.count() > before));
+    let followers = crowd(curtsy, shut, 3);
+    expect_waiting(curtsy, 3);
     drop(leader);
     assert!(soon(|| curtsy.metric("curtsy_client_disconnects_total{stage=\"connecting\"}") == 1));
     shut.open();
     expect_hello(&answers(followers));
-    assert_eq!((shut.origin.count(), collapsed(&curtsy, "shared")), (1, 3));
+    assert_eq!((shut.origin.count(), collapsed(curtsy, "shared")), (before + 1, 3));
+}
+
+/// C40: the leader's client leaves before the head comes.
+#[test]
+fn a_leader_that_disconnects_leaves_its_answer_to_the_others() {
+    lose_the_leader(&paced(DELAY, |_| {}), &Shut::with(PLAIN));
+}
+
+/// C40: what the others share is stored as if the leader were still there.
+#[test]
+fn the_answer_to_a_leader_that_disconnected_is_stored() {
+    let (shut, curtsy) = (Shut::with(FRESH), paced(DELAY, |_| {}));
+    lose_the_leader(&curtsy, &shut);
+    let later = curtsy.get(&shut.origin.url("/"));
+    assert!(later.value("cache-status").contains("; hit; "), "{}", later.head());
+    assert_eq!(shut.origin.count(), 1);
+}
+
+/// C40: a 304 to a leader that left counts for all who wait for it.
+#[test]
+fn a_leader_that_disconnects_leaves_its_validation_to_the_others() {
+    let (shut, curtsy) = (Shut::answering(validated), paced(DELAY, |_| {}));
+    shut.open();
+    expect_hello(&[curtsy.get(&shut.origin.url("/"))]);
+    shut.is_open.store(false, SeqCst);
+    lose_the_leader(&curtsy, &shut);
+    assert_eq!(shut.origin.requests(0).iter().filter(|request| request.has("if-none-match")).count(), 1);
 }
 
 /// An origin that sends the head and the first part of a body, and the rest when it is opened.
@@ -355,6 +380,29 @@ fn a_head_request_follows_a_get() {
     assert_eq!(shut.origin.count(), 1);
 }
 
+/// C45: the answer to a HEAD has no body, so a GET does not wait for it.
+#[test]
+fn head_requests_share_among_each_other_and_no_get_follows_them() {
+    let shut = Shut::answering(|request| {
+        let body = if request.head().starts_with("GET") { "hello" } else { "" };
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}")
+    });
+    let curtsy = paced(DELAY, |_| {});
+    let head = || ask(&curtsy, &format!("HEAD {} HTTP/1.1", shut.origin.url("/")), &[]);
+    let mut heads = vec![head()];
+    assert!(soon(|| shut.origin.count() == 1));
+    heads.extend([head(), head()]);
+    expect_waiting(&curtsy, 2);
+    let get = ask(&curtsy, &shut.origin.get("/"), &[]);
+    assert!(soon(|| shut.origin.count() == 2), "the GET is sent");
+    shut.open();
+    for head in answers(heads) {
+        assert_eq!((head.status(), head.value("content-length").as_str(), head.body.len()), (200, "5", 0));
+    }
+    expect_hello(&[get.join().expect("an answer")]);
+    assert_eq!((shut.origin.count(), collapsed(&curtsy, "shared")), (2, 2));
+}
+
 /// C46
 #[test]
 fn ranges_conditions_and_requests_for_the_newest_answer_do_not_follow() {
@@ -427,17 +475,19 @@ fn a_shared_answer_is_stored() {
     assert_eq!(shut.origin.count(), 1);
 }
 
+/// Answers with a 304, or with an answer that is stale when it arrives.
+fn validated(request: &Message) -> String {
+    let (status, rest) = match request.has("if-none-match") {
+        true => ("304 Not Modified", "\r\n"),
+        false => ("200 OK", "Age: 1000\r\nContent-Length: 5\r\n\r\nhello"),
+    };
+    format!("HTTP/1.1 {status}\r\nETag: \"1\"\r\nCache-Control: max-age=600\r\n{rest}")
+}
+
 /// One validation is enough for all who want the same stored answer.
 #[test]
 fn validations_of_one_stored_answer_are_one_visit() {
-    let shut = Shut::answering(|request| {
-        match request.has("if-none-match") {
-        true => "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\nCache-Control: max-age=600\r\n\r\n".to_owned(),
-        // Stale when it arrives.
-        false => "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nCache-Control: max-age=600\r\nAge: 1000\r\nContent-Length: 5\r\n\r\nhello"
-            .to_owned(),
-    }
-    });
+    let shut = Shut::answering(validated);
     let curtsy = paced(DELAY, |_| {});
     shut.open();
     expect_hello(&[curtsy.get(&shut.origin.url("/"))]);

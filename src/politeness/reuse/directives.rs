@@ -28,8 +28,25 @@ pub struct ResponseDirectives {
 }
 
 impl ResponseDirectives {
-    /// Reads one line of the field.
-    pub fn read(&mut self, line: &[u8]) {
+    /// Reads all lines of the field.
+    pub fn of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut directives = ResponseDirectives::default();
+        lines.for_each(|line| directives.read(line));
+        directives
+    }
+
+    /// Adds what a line of CDN-Cache-Control forbids. It is addressed to CDNs (RFC 9213), so it makes nothing last
+    /// longer; but a site that tells its CDN not to share an answer means every cache that several clients use.
+    pub fn restrict(&mut self, line: &[u8]) {
+        each(line, |name, _| match name {
+            b"no-store" => self.no_store = true,
+            b"no-cache" => self.no_cache = true,
+            b"private" => self.private = true,
+            _ => {}
+        });
+    }
+
+    fn read(&mut self, line: &[u8]) {
         each(line, |name, value| {
             self.any = true;
             match name {
@@ -155,18 +172,10 @@ pub fn items(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
         let line = rest?;
-        let (mut quoted, mut escaped) = (false, false);
-        let comma = line.iter().position(|byte| {
-            let ends = *byte == b',' && !quoted;
-            if escaped {
-                escaped = false;
-            } else if *byte == b'\\' && quoted {
-                escaped = true;
-            } else if *byte == b'"' {
-                quoted = !quoted;
-            }
-            ends
-        });
+        let comma = match line.iter().position(|byte| matches!(byte, b',' | b'"')) {
+            Some(at) if line[at] == b'"' => end_of_item(line),
+            at => at,
+        };
         let item = comma.map_or(line, |at| &line[..at]);
         rest = comma.map(|at| &line[at + 1..]);
         Some(item.trim_ascii())
@@ -174,14 +183,28 @@ pub fn items(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|item| !item.is_empty())
 }
 
+/// The first comma that is not in a quoted string.
+fn end_of_item(line: &[u8]) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    line.iter().position(|byte| {
+        let ends = *byte == b',' && !quoted;
+        if escaped {
+            escaped = false;
+        } else if *byte == b'\\' && quoted {
+            escaped = true;
+        } else if *byte == b'"' {
+            quoted = !quoted;
+        }
+        ends
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn response(line: &str) -> ResponseDirectives {
-        let mut directives = ResponseDirectives::default();
-        directives.read(line.as_bytes());
-        directives
+        ResponseDirectives::of([line.as_bytes()].into_iter())
     }
 
     fn request(line: &str) -> RequestDirectives {

@@ -27,14 +27,23 @@ pub struct CacheRequest<'a> {
 impl<'a> CacheRequest<'a> {
     /// Reads the fields. `unkeyed` are the operator's own harmless ones, in lower case.
     pub fn read(is_head: bool, fields: &'a [Field<'a>], unkeyed: &[String]) -> Self {
-        let mut request = CacheRequest { is_head, fields, ..CacheRequest::default() };
-        let mut is_controlled = false;
-        for (place, &(name, value)) in fields.iter().enumerate() {
+        CacheRequest { fields, ..CacheRequest::glance(is_head, fields.iter().copied(), unkeyed) }
+    }
+
+    /// The same without keeping the fields: enough for every rule but Vary, Cookie, conditions and unknown fields.
+    pub fn glance<'b>(
+        is_head: bool,
+        fields: impl Iterator<Item = Field<'b>>,
+        unkeyed: &[String],
+    ) -> CacheRequest<'static> {
+        let mut request = CacheRequest { is_head, ..CacheRequest::default() };
+        let mut control: SmallVec<[Field<'_>; 2]> = SmallVec::new();
+        for (place, (name, value)) in fields.enumerate() {
             match role(name) {
                 FieldRole::Harmless => {}
                 FieldRole::Authorization => request.has_authorization = true,
                 FieldRole::Cookie => request.has_cookie = true,
-                FieldRole::Control => is_controlled = true,
+                FieldRole::Control => control.push((name, value)),
                 FieldRole::Condition => request.is_conditional = true,
                 FieldRole::ForOrigin => request.bypasses = true,
                 FieldRole::Switch => request.bypasses |= value.trim_ascii().eq_ignore_ascii_case(b"off"),
@@ -47,19 +56,24 @@ impl<'a> CacheRequest<'a> {
                 },
             }
         }
-        if is_controlled {
-            request.directives = RequestDirectives::of(fields);
+        if !control.is_empty() {
+            request.directives = RequestDirectives::of(&control);
         }
         request
     }
 
-    /// The same without the fields: enough for every rule but Vary, conditions and unknown fields.
+    /// The same without the fields, as [`CacheRequest::glance`] returns it.
     pub fn without_fields(self) -> CacheRequest<'static> {
         let CacheRequest {
             is_head, bypasses, has_authorization, has_cookie, is_conditional, directives, keyed, ..
         } = self;
         let fields = &[];
         CacheRequest { is_head, bypasses, has_authorization, has_cookie, is_conditional, directives, keyed, fields }
+    }
+
+    /// Whether the rules may need the fields to judge an answer whose Vary is empty.
+    pub fn needs_fields(&self) -> bool {
+        self.is_conditional || self.has_cookie || !self.keyed.is_empty()
     }
 
     /// The last line of a field.

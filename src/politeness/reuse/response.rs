@@ -35,12 +35,18 @@ pub enum Expires {
 impl<'a> CacheResponse<'a> {
     /// Reads the fields of a response.
     pub fn read(status: u16, fields: &'a [Field<'a>]) -> Self {
+        let lines = fields.iter().filter(|(name, _)| *name == "cache-control");
+        CacheResponse::controlled(status, ResponseDirectives::of(lines.map(|(_, value)| *value)), fields)
+    }
+
+    /// Reads the fields of a response whose Cache-Control is read already.
+    pub fn controlled(status: u16, directives: ResponseDirectives, fields: &'a [Field<'a>]) -> Self {
         let vary = Some(String::new());
-        let mut response = CacheResponse { status, fields, vary, ..CacheResponse::default() };
+        let mut response = CacheResponse { status, directives, fields, vary, ..CacheResponse::default() };
         let (mut has_age, mut has_vary) = (false, false);
         for &(name, value) in fields {
             match name {
-                "cache-control" => response.directives.read(value),
+                "cdn-cache-control" => response.directives.restrict(value),
                 "expires" => response.has_expires = true,
                 "last-modified" | "etag" => response.has_validator = true,
                 "vary" => has_vary = true,

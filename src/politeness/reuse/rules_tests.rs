@@ -56,6 +56,22 @@ fn what_is_meant_for_one_client_is_not_stored() {
     }
 }
 
+/// C3: what a site tells its CDN can forbid, and nothing else.
+#[test]
+fn what_a_cdn_must_not_share_is_not_shared() {
+    let both = |cdn: &'static [u8], control: &'static [u8]| {
+        store(&[], 200, &[("date", DATE), ("cdn-cache-control", cdn), ("cache-control", control)])
+    };
+    for (cdn, refused) in [(&b"No-Store"[..], NotStored::NoStore), (b"max-age=9, private", NotStored::Private)] {
+        assert_eq!(both(cdn, b"public, max-age=9"), Err(refused));
+    }
+    assert!(both(b"no-cache", b"max-age=9").is_ok_and(|policy| policy.flags.no_cache));
+    assert_eq!(both(b"max-age=1", b"max-age=9"), says("max-age=9"), "lifetimes are for CDNs");
+    assert_eq!(both(b"max-age=9", b"no-store"), Err(NotStored::NoStore));
+    assert_eq!(both(b"public, s-maxage=9", b"max-age=9"), says("max-age=9"));
+    assert_eq!(both(b"&&&, \"", b"max-age=9"), says("max-age=9"));
+}
+
 /// C1
 #[test]
 fn a_request_with_authorization_gets_only_what_may_be_shared() {

@@ -1,5 +1,6 @@
 //! Decides whether an answer may be stored, and for how long it is fresh (RFC 9111, sections 3 and 4.2).
 
+use super::directives::ResponseDirectives;
 use super::policy::{CacheTime, ReuseFlags, ReusePolicy};
 use super::request::CacheRequest;
 use super::response::{CacheResponse, Expires};
@@ -114,26 +115,56 @@ pub fn may_store(
     })
 }
 
-/// The part of [`may_store`] that needs no clock. Most answers that are not stored end here.
-pub fn may_ever_store(request: &CacheRequest<'_>, response: &CacheResponse<'_>) -> Result<(), NotStored> {
-    let directives = &response.directives;
-    let has_reason = response.has_lifetime() || directives.public || is_heuristic(response.status);
-    if !may_ever_be_stored(response.status) || !has_reason {
+/// The part of [`may_store`] that needs no field but Cache-Control. Most answers that are not stored end here.
+pub fn may_store_by_control(
+    request: &CacheRequest<'_>,
+    status: u16,
+    directives: &ResponseDirectives,
+) -> Result<(), NotStored> {
+    if !may_ever_be_stored(status) {
         return Err(NotStored::Status);
     }
-    let understood = directives.must_understand && is_understood(response.status);
-    let refusals = [
+    // Such a status needs a lifetime, which may be in another field.
+    if !is_heuristic(status) {
+        return Ok(());
+    }
+    refused_by_control(request, status, directives)
+}
+
+fn refused_by_control(
+    request: &CacheRequest<'_>,
+    status: u16,
+    directives: &ResponseDirectives,
+) -> Result<(), NotStored> {
+    let understood = directives.must_understand && is_understood(status);
+    first_of([
         (request.directives.max_stale.is_some(), NotStored::RequestMaxStale),
         (request.directives.no_store, NotStored::RequestNoStore),
         (directives.must_understand && !understood, NotStored::NotUnderstood),
         (directives.no_store && !understood, NotStored::NoStore),
         (directives.private, NotStored::Private),
+    ])
+}
+
+/// The part of [`may_store`] that needs no clock.
+fn may_ever_store(request: &CacheRequest<'_>, response: &CacheResponse<'_>) -> Result<(), NotStored> {
+    let directives = &response.directives;
+    let has_reason = response.has_lifetime() || directives.public || is_heuristic(response.status);
+    if !may_ever_be_stored(response.status) || !has_reason {
+        return Err(NotStored::Status);
+    }
+    refused_by_control(request, response.status, directives)?;
+    first_of([
         (request.has_authorization && !allows_authorization(response), NotStored::Authorization),
         (response.has_set_cookie, NotStored::SetCookie),
         (response.vary.is_none(), NotStored::Vary),
         (!response.has_lifetime() && !response.has_validator, NotStored::NoLifetime),
-    ];
-    match refusals.into_iter().find(|(applies, _)| *applies) {
+    ])
+}
+
+/// Refuses for the first reason that applies.
+fn first_of<const N: usize>(reasons: [(bool, NotStored); N]) -> Result<(), NotStored> {
+    match reasons.into_iter().find(|(applies, _)| *applies) {
         Some((_, reason)) => Err(reason),
         None => Ok(()),
     }

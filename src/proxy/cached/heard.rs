@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::header::{
-    AGE, CONTENT_LENGTH, CONTENT_LOCATION, DATE, ETAG, HeaderName, LAST_MODIFIED, LOCATION, SET_COOKIE,
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, DATE, ETAG, HeaderName, LAST_MODIFIED, LOCATION, SET_COOKIE,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
@@ -15,15 +15,16 @@ use http_body::Body as _;
 use super::kept::list;
 use super::plan::{CachePlan, CacheStep, ForwardReason};
 use super::respond;
-use super::status::{self, How};
+use super::status::{self, Fate, How};
 use super::tap::StoreTap;
 use crate::cache::{self, CacheKey, CacheKeyRef, Entry, EntryTerms, Filling};
 use crate::clock;
 use crate::config::ResponseHeaders;
+use crate::politeness::reuse::directives::ResponseDirectives;
 use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::response::CacheResponse;
 use crate::politeness::reuse::reusing::{CannotAsk, StaleReason, may_serve_stale};
-use crate::politeness::reuse::storing::{NotStored, may_ever_store, may_store};
+use crate::politeness::reuse::storing::{NotStored, may_store, may_store_by_control};
 use crate::politeness::reuse::updating::{HeadFields, agrees, also_invalid, confirms, describes_the_body, invalidates};
 use crate::politeness::visit::LaneRefusal;
 use crate::proxy::answer::body::Body;
@@ -45,13 +46,31 @@ pub(crate) enum Confirmation {
 /// Reads what an answer says about the stored answer that the origin was asked about.
 pub(crate) fn confirmed<B>(step: &CacheStep, response: &Response<B>) -> Confirmation {
     let CacheStep::Plan(plan) = step else { return Confirmation::No };
-    let (Some(entry), true) =
-        (&plan.entry, plan.conditional.load(Relaxed) && response.status() == StatusCode::NOT_MODIFIED)
-    else {
-        return Confirmation::No;
-    };
-    let etag = response.headers().get(ETAG).map(HeaderValue::as_bytes);
-    if confirms(entry.field("etag"), etag) { Confirmation::Yes } else { Confirmation::Contradicts }
+    plan.confirmed(response)
+}
+
+impl CachePlan {
+    fn confirmed<B>(&self, response: &Response<B>) -> Confirmation {
+        let (Some(entry), true) =
+            (&self.entry, self.conditional.load(Relaxed) && response.status() == StatusCode::NOT_MODIFIED)
+        else {
+            return Confirmation::No;
+        };
+        let etag = response.headers().get(ETAG).map(HeaderValue::as_bytes);
+        if confirms(entry.field("etag"), etag) { Confirmation::Yes } else { Confirmation::Contradicts }
+    }
+
+    /// Updates the stored answer by an answer that no client of its own waits for. Returns whether it was a 304 that
+    /// confirms it.
+    pub(crate) fn is_confirmed<B>(&self, shared: &Shared, response: &Response<B>, took: Duration) -> bool {
+        match (self.confirmed(response), &self.entry) {
+            (Confirmation::Yes, Some(entry)) => {
+                refreshed(shared, self, entry, response.headers(), took);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl CacheStep {
@@ -87,13 +106,7 @@ impl CacheStep {
 }
 
 /// Updates a stored answer with the fields of a 304, or of a HEAD that agrees with it, and stores it again.
-pub(super) fn refreshed(
-    shared: &Shared,
-    plan: &CachePlan,
-    entry: &Arc<Entry>,
-    fields: &HeaderMap,
-    took: Duration,
-) -> Arc<Entry> {
+fn refreshed(shared: &Shared, plan: &CachePlan, entry: &Arc<Entry>, fields: &HeaderMap, took: Duration) -> Arc<Entry> {
     let mut headers = entry.headers();
     for name in fields.keys().filter(|name| !describes_the_body(name.as_str()) && **name != SET_COOKIE) {
         headers.remove(name);
@@ -131,9 +144,12 @@ impl CachePlan {
         took: Duration,
         address: Option<IpAddr>,
     ) -> Result<EntryTerms, NotStored> {
-        let (fields, asked) = (list(headers), &self.request.asked);
-        let response = CacheResponse::read(status.as_u16(), &fields);
-        may_ever_store(asked, &response)?;
+        let (status, asked) = (status.as_u16(), &self.request.asked);
+        let lines = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes);
+        let directives = ResponseDirectives::of(lines);
+        may_store_by_control(asked, status, &directives)?;
+        let fields = list(headers);
+        let response = CacheResponse::controlled(status, directives, &fields);
         let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
         let policy = may_store(asked, &response, &self.host.rules, took, cache::now())?;
         let selecting = self.request.selecting(response.vary.unwrap_or_default(), policy.flags.ignores_cookie);
@@ -169,12 +185,12 @@ impl Passing {
         response: &mut Response<Reply>,
         took: Duration,
     ) -> Self {
-        let (why, tap, stored) = match step {
+        let (why, tap, fate) = match step {
             CacheStep::Off => return Passing { tap: None },
-            CacheStep::Forward(why) => (*why, None, None),
+            CacheStep::Forward(why) => (*why, None, Fate::Passed),
             CacheStep::Invalidate(key) => {
                 invalidate(request.shared(), key, response);
-                (ForwardReason::Method, None, None)
+                (ForwardReason::Method, None, Fate::Passed)
             }
             CacheStep::Plan(plan) => {
                 let begun = plan.begin(request, response, took);
@@ -185,18 +201,13 @@ impl Passing {
                 let word = if plan.conditional.load(Relaxed) { "changed" } else { "miss" };
                 request.shared().metrics.cache.request(word);
                 request.cached("miss");
-                let stored = begun.as_ref().map(drop).map_err(|reason| *reason);
-                (plan.why, begun.ok().flatten(), Some(stored))
+                let fate = begun.as_ref().map_or_else(|reason| Fate::NotStored(*reason), |_| Fate::Stored);
+                (plan.why, begun.ok().flatten(), fate)
             }
         };
         if request.settings.config.responses.headers == ResponseHeaders::Full {
             let name = request.shared().identity.status_name();
-            let (what, detail) = match stored {
-                Some(Ok(())) => ("; stored", ""),
-                Some(Err(reason)) => ("; detail=", reason.word()),
-                None => ("", ""),
-            };
-            status::tell(response.headers_mut(), name, &["; fwd=", why.word(), what, detail]);
+            status::tell(response.headers_mut(), name, why, fate);
         }
         Passing { tap }
     }
@@ -223,7 +234,7 @@ impl CachePlan {
         begun
     }
 
-    pub(super) fn try_begin(
+    pub(crate) fn try_begin(
         &self,
         shared: &Arc<Shared>,
         settings: &Settings,

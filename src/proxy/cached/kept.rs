@@ -11,14 +11,22 @@ use crate::politeness::reuse::selecting::{Selecting, has_none};
 /// count as a large head that waits. Browsers send a few KiB with all their cookies.
 const MOST_KEPT: usize = 8 * 1024;
 
+/// The fields of most requests fit into this.
+const USUAL_SIZE: usize = 256;
+
 /// As many fields as most messages have.
 const USUAL_FIELDS: usize = 24;
 
 pub(crate) type FieldList<'a> = SmallVec<[Field<'a>; USUAL_FIELDS]>;
 
-/// Returns the fields as pairs.
+/// The fields as pairs.
+pub(super) fn pairs(headers: &HeaderMap) -> impl Iterator<Item = Field<'_>> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
+}
+
+/// The same as a list.
 pub(crate) fn list(headers: &HeaderMap) -> FieldList<'_> {
-    headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
+    pairs(headers).collect()
 }
 
 /// A request that waits for its answer: what the rules have read, and a copy of its fields that outlives the read
@@ -33,15 +41,14 @@ pub(crate) struct KeptRequest {
 
 impl KeptRequest {
     /// Copies the fields; `None` if they are too large.
-    pub(super) fn new(asked: CacheRequest<'_>) -> Option<Self> {
-        let size = asked.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-        if size > MOST_KEPT {
-            return None;
-        }
-        let mut text = Vec::with_capacity(size);
-        for (name, value) in asked.fields {
+    pub(super) fn new(asked: CacheRequest<'_>, headers: &HeaderMap) -> Option<Self> {
+        let mut text = Vec::with_capacity(USUAL_SIZE);
+        for (name, value) in pairs(headers) {
+            if text.len() + name.len() + value.len() > MOST_KEPT {
+                return None;
+            }
             // That there is a password matters; the password does not.
-            let value = if matches!(*name, "authorization" | "proxy-authorization") { &[] } else { *value };
+            let value = if matches!(name, "authorization" | "proxy-authorization") { &[] } else { value };
             let ([a, b], [c, d]) = ((name.len() as u16).to_le_bytes(), (value.len() as u16).to_le_bytes());
             text.extend_from_slice(&[a, b, c, d]);
             text.extend_from_slice(name.as_bytes());
@@ -90,7 +97,7 @@ mod tests {
         headers.append("authorization", HeaderValue::from_static("secret"));
         headers.append("accept", HeaderValue::from_static("text/html"));
         headers.append("empty", HeaderValue::from_static(""));
-        let keep = |headers: &HeaderMap| KeptRequest::new(CacheRequest::read(false, &list(headers), &[]));
+        let keep = |headers: &HeaderMap| KeptRequest::new(CacheRequest::glance(false, pairs(headers), &[]), headers);
         let kept = keep(&headers).expect("a small head");
         let fields: &[Field<'_>] =
             &[("accept", b"*/*"), ("accept", b"text/html"), ("authorization", b""), ("empty", b"")];

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{Method, Response};
 use smol_str::{SmolStr, format_smolstr};
 
-use super::kept::{KeptRequest, list};
+use super::kept::{FieldList, KeptRequest, list, pairs};
 use super::plan::{CachePlan, CacheStep, ForwardReason, HostCache};
 use super::refresh;
 use super::respond;
@@ -57,13 +57,15 @@ pub(crate) fn look(
             false => CacheStep::Invalidate(Box::new(key.to_key())),
         }));
     }
-    let fields = list(&parts.headers);
-    let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
+    let asked = CacheRequest::glance(is_head, pairs(&parts.headers), &settings.config.cache.unkeyed);
     if has_body || asked.bypasses {
         request.shared().metrics.cache.request("bypass");
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     }
     let variants = on_disk.or_else(|| request.shared().cache.at_hand(&key));
+    let needs_fields = |variants: &Variants| asked.needs_fields() || variants.iter().any(|entry| entry.varies());
+    let fields = if variants.as_ref().is_some_and(needs_fields) { list(&parts.headers) } else { FieldList::new() };
+    let asked = CacheRequest { fields: &fields, ..asked };
     let (why, entry) = match judge(&settings, origin, variants.as_deref(), &asked, host) {
         Judged::Use(entry, how, now) if !host.report => {
             if how == How::Stale(StaleReason::WhileRevalidate.word()) {
@@ -81,7 +83,7 @@ pub(crate) fn look(
     if asked.directives.only_if_cached && !host.report {
         return Err(Refusal::NotCached.into());
     }
-    let Some(kept) = KeptRequest::new(asked) else {
+    let Some(kept) = KeptRequest::new(asked, &parts.headers) else {
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     };
     let changes = request.shared().cache.change_count(&key);

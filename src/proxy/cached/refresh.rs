@@ -15,8 +15,7 @@ use http::{Method, StatusCode};
 use http_body::Body as _;
 use parking_lot::Mutex;
 
-use super::heard::{Confirmation, confirmed, refreshed};
-use super::kept::{KeptRequest, list};
+use super::kept::{KeptRequest, pairs};
 use super::plan::{CachePlan, CacheStep, ForwardReason, HostCache, validators};
 use crate::cache::{CacheKeyRef, Entry};
 use crate::politeness::reuse::request::CacheRequest;
@@ -79,10 +78,8 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
         parts.headers.remove(name);
     }
     parts.method = Method::GET;
-    let fields = list(&parts.headers);
-    let asked = CacheRequest::read(false, &fields, &settings.config.cache.unkeyed);
-    let Some(kept) = KeptRequest::new(asked) else { return };
-    drop(fields);
+    let asked = CacheRequest::glance(false, pairs(&parts.headers), &settings.config.cache.unkeyed);
+    let Some(kept) = KeptRequest::new(asked, &parts.headers) else { return };
     parts.headers.extend(validators(entry));
     let identity = forward::identity(request);
     headers::outgoing(&mut parts, key.origin, false, identity);
@@ -128,15 +125,10 @@ async fn hear(shared: &Arc<Shared>, settings: &Settings, step: &CacheStep, sent:
     let (Answer::Response(mut response), CacheStep::Plan(plan)) = (sent.answer, step) else { return };
     let version = response.version();
     headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
-    match (confirmed(step, &response), &plan.entry) {
-        (Confirmation::Yes, Some(entry)) => {
-            refreshed(shared, plan, entry, response.headers(), sent.took);
-        }
-        (Confirmation::No, _) if response.status() != StatusCode::NOT_MODIFIED => {
-            let Ok(Some(tap)) = plan.try_begin(shared, settings, &mut response, sent.took) else { return };
-            let mut body = Body::passing(response.into_body()).storing(Some(tap));
-            while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
-        }
-        _ => {}
+    if plan.is_confirmed(shared, &response, sent.took) || response.status() == StatusCode::NOT_MODIFIED {
+        return;
     }
+    let Ok(Some(tap)) = plan.try_begin(shared, settings, &mut response, sent.took) else { return };
+    let mut body = Body::passing(response.into_body()).storing(Some(tap));
+    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }

@@ -33,6 +33,7 @@ pub(super) fn respond(
     entry.count_hit();
     request.shared().metrics.cache.request(how.word());
     request.cached(how.word());
+    request.saves(entry.terms.address);
     let outcome = match how {
         How::Validated(_) => RequestOutcome::Forwarded,
         How::Fresh | How::Stale(_) | How::Shared(_) => RequestOutcome::Cached,

@@ -1,12 +1,13 @@
 //! Answers of flights, as the cache sees them: which requests may take part, and what their clients are told.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Response;
 
 use super::plan::{CachePlan, CacheStep, ForwardReason};
 use super::respond;
-use super::status::{self, How};
+use super::status::{self, Fate, How};
 use crate::cache::{self, Entry};
 use crate::config::ResponseHeaders;
 use crate::metrics::RequestOutcome;
@@ -40,8 +41,14 @@ impl CacheStep {
         }
     }
 
-    /// Notes that the request gets the answer to another client's, with this head. Returns whether the head is all.
-    pub(crate) fn pass_shared(&self, request: &mut ClientRequest, head: Response<()>) -> Response<bool> {
+    /// Notes that the request gets the answer to another client's, with this head and from this address. Returns
+    /// whether the head is all.
+    pub(crate) fn pass_shared(
+        &self,
+        request: &mut ClientRequest,
+        head: Response<()>,
+        address: Option<IpAddr>,
+    ) -> Response<bool> {
         let (why, is_head) = match self {
             CacheStep::Plan(plan) => (plan.why, plan.request.asked.is_head),
             _ => (ForwardReason::UriMiss, false),
@@ -49,10 +56,11 @@ impl CacheStep {
         let mut head = head.map(|()| is_head);
         if request.settings.config.responses.headers == ResponseHeaders::Full {
             let name = request.shared().identity.status_name();
-            status::tell(head.headers_mut(), name, &["; fwd=", why.word(), "; collapsed"]);
+            status::tell(head.headers_mut(), name, why, Fate::Collapsed);
         }
         request.shared().metrics.cache.request(SHARED);
         request.cached(SHARED);
+        request.saves(address);
         request.answered(head.status().as_u16(), RequestOutcome::Cached);
         head
     }

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
 use super::plan::ForwardReason;
+use crate::politeness::reuse::storing::NotStored;
 use crate::proxy::answer::fields::write_number;
 
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
@@ -35,45 +36,97 @@ impl How {
     }
 }
 
+/// What became of an answer that came from the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The cache has nothing to do with it.
+    Passed,
+    Stored,
+    NotStored(NotStored),
+    /// The origin was asked by another client.
+    Collapsed,
+    /// The origin confirmed what is stored.
+    Confirmed,
+    /// The same, when another client asked.
+    ConfirmedForAnother,
+}
+
+impl Fate {
+    fn parameters(self) -> [&'static str; 2] {
+        match self {
+            Fate::Passed => ["", ""],
+            Fate::Stored => ["; stored", ""],
+            Fate::NotStored(reason) => ["; detail=", reason.word()],
+            Fate::Collapsed => ["; collapsed", ""],
+            Fate::Confirmed => ["; fwd-status=304; stored", ""],
+            Fate::ConfirmedForAnother => ["; fwd-status=304; collapsed; stored", ""],
+        }
+    }
+}
+
+/// What a field says. `name` is curtsy's and comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// For how many seconds the stored answer is still fresh, and why it is given if it is stale.
+    Hit(i64, Option<&'static str>),
+    Forwarded(ForwardReason, Fate),
+}
+
 thread_local! {
-    /// A buffer, and the last field: requests in a row often get the same.
-    static LAST: RefCell<(Vec<u8>, HeaderValue)> = const { RefCell::new((Vec::new(), HeaderValue::from_static(""))) };
+    /// The last field: requests in a row often get the same.
+    static LAST: RefCell<(Said, HeaderValue)> =
+        const { RefCell::new((Said::Hit(0, None), HeaderValue::from_static(""))) };
 }
 
 /// Says how a stored answer came to be used. `ttl` is for how many seconds it is still fresh.
 pub(super) fn tell_of_hit(headers: &mut HeaderMap, name: &str, how: How, ttl: i64) {
     match how {
-        How::Fresh => write(headers, name, &["; hit; ttl="], Some(ttl), &[]),
-        How::Stale(detail) => write(headers, name, &["; hit; ttl="], Some(ttl), &["; detail=", detail]),
-        How::Validated(why) => tell(headers, name, &["; fwd=", why.word(), "; fwd-status=304; stored"]),
-        How::Shared(why) => tell(headers, name, &["; fwd=", why.word(), "; fwd-status=304; collapsed; stored"]),
+        How::Fresh => add(headers, name, Said::Hit(ttl, None)),
+        How::Stale(detail) => add(headers, name, Said::Hit(ttl, Some(detail))),
+        How::Validated(why) => tell(headers, name, why, Fate::Confirmed),
+        How::Shared(why) => tell(headers, name, why, Fate::ConfirmedForAnother),
     }
 }
 
-/// Adds the field with these parameters. `name` is curtsy's.
-pub(super) fn tell(headers: &mut HeaderMap, name: &str, parameters: &[&str]) {
-    write(headers, name, parameters, None, &[]);
+/// Says why a request was sent, and what became of its answer. `name` is curtsy's.
+pub(super) fn tell(headers: &mut HeaderMap, name: &str, why: ForwardReason, fate: Fate) {
+    add(headers, name, Said::Forwarded(why, fate));
 }
 
-/// Written piece by piece: this runs for every request, and formatting costs five times as much.
-fn write(headers: &mut HeaderMap, name: &str, before: &[&str], number: Option<i64>, behind: &[&str]) {
-    LAST.with_borrow_mut(|(text, last)| {
-        text.clear();
-        text.extend_from_slice(name.as_bytes());
-        before.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
-        if let Some(number) = number {
-            if number < 0 {
-                text.push(b'-');
-            }
-            write_number(text, number.unsigned_abs());
-        }
-        behind.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
-        if *text != last.as_bytes() {
-            let Ok(value) = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(text)) else { return };
-            *last = value;
+fn add(headers: &mut HeaderMap, name: &str, said: Said) {
+    LAST.with_borrow_mut(|(last_said, last)| {
+        // Tests have several proxies in one thread, each with a name of its own.
+        let is_named = |text: &[u8]| text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b';'));
+        if *last_said != said || !is_named(last.as_bytes()) {
+            let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(said.text(name))) else { return };
+            (*last_said, *last) = (said, value);
         }
         headers.append(CACHE_STATUS, last.clone());
     });
+}
+
+impl Said {
+    /// Written piece by piece: this may run for every request, and formatting costs five times as much.
+    fn text(self, name: &str) -> Vec<u8> {
+        let mut text = Vec::with_capacity(96);
+        text.extend_from_slice(name.as_bytes());
+        let mut write = |parts: &[&str]| parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
+        match self {
+            Said::Forwarded(why, fate) => {
+                let [what, detail] = fate.parameters();
+                write(&["; fwd=", why.word(), what, detail]);
+            }
+            Said::Hit(ttl, detail) => {
+                write(&["; hit; ttl=", if ttl < 0 { "-" } else { "" }]);
+                write_number(&mut text, ttl.unsigned_abs());
+                if let Some(detail) = detail {
+                    text.extend_from_slice(b"; detail=");
+                    text.extend_from_slice(detail.as_bytes());
+                }
+            }
+        }
+        text
+    }
 }
 
 #[cfg(test)]
@@ -91,11 +144,21 @@ mod tests {
         for (how, ttl, text) in [
             (How::Fresh, 2871, "c; hit; ttl=2871"),
             (How::Fresh, 2871, "c; hit; ttl=2871"),
+            (How::Fresh, 2870, "c; hit; ttl=2870"),
             (How::Stale("host-cooling"), -372, "c; hit; ttl=-372; detail=host-cooling"),
             (How::Validated(ForwardReason::Stale), 0, "c; fwd=stale; fwd-status=304; stored"),
             (How::Shared(ForwardReason::UriMiss), 0, "c; fwd=uri-miss; fwd-status=304; collapsed; stored"),
         ] {
             assert_eq!(told(how, ttl), text);
+        }
+    }
+
+    #[test]
+    fn proxies_in_one_thread_keep_their_names() {
+        for name in ["curtsy-12", "curtsy-1", "curtsy-12"] {
+            let mut headers = HeaderMap::new();
+            tell(&mut headers, name, ForwardReason::UriMiss, Fate::NotStored(NotStored::Private));
+            assert_eq!(headers[CACHE_STATUS].to_str().unwrap(), format!("{name}; fwd=uri-miss; detail=private"));
         }
     }
 }

@@ -11,6 +11,7 @@ use super::access_log::LogEntry;
 use super::in_flight::InFlight;
 use super::label::{self, ClientName};
 use super::options::{self, Peer};
+use crate::config::Key;
 use crate::gate::Permit;
 use crate::metrics::clients::ClientIdentity;
 use crate::metrics::{RequestKind, RequestOutcome};
@@ -140,6 +141,19 @@ impl ClientRequest {
     pub(crate) fn cached(&mut self, word: &'static str) {
         if let Some(entry) = self.entry() {
             entry.cache = Some(word);
+        }
+    }
+
+    /// Notes whose budget the cache saved: depending on `politeness.key`, that of the domain or of the address that the
+    /// answer came from.
+    pub(crate) fn saves(&mut self, address: Option<IpAddr>) {
+        let budget = match (self.settings.config.pacing.key, &self.host, address) {
+            (Key::Domain, Some(host), _) => host.domain(),
+            (Key::Ip, _, Some(address)) => address.into(),
+            _ => return,
+        };
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.saves_at(budget);
         }
     }
 

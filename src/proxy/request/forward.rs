@@ -298,7 +298,7 @@ fn pass_share(request: &mut ClientRequest, share: Share, step: &CacheStep, warni
             if let Some(entry) = request.entry() {
                 entry.origin = Some(answer.took);
             }
-            let response = step.pass_shared(request, answer.head());
+            let response = step.pass_shared(request, answer.head(), answer.address);
             response.map(|is_head| if is_head { Body::from(Bytes::new()) } else { Body::shared(reader, false) })
         }
     };

@@ -47,6 +47,8 @@ pub(crate) struct InFlight {
     /// The number of the client that it is counted for; 0 until its name is known.
     counted_for: AtomicU64,
     host: Option<HostKey>,
+    /// The host whose budget the cache saved, if it has another name.
+    saved_at: Option<HostKey>,
     /// Distinguishes the answers on one connection.
     number: u64,
     /// Other requests are counted and logged instead of this one.
@@ -79,6 +81,7 @@ impl InFlight {
             code: None,
             counted_for: AtomicU64::new(0),
             host: None,
+            saved_at: None,
             number,
             replaced: false,
             shared,
@@ -127,6 +130,11 @@ impl InFlight {
         if let Some(entry) = self.entry() {
             entry.host = Some(host.clone());
         }
+    }
+
+    /// Notes whose budget the cache saved.
+    pub(crate) fn saves_at(&mut self, budget: HostKey) {
+        self.saved_at = Some(budget);
     }
 
     pub(crate) fn entry(&mut self) -> Option<&mut LogEntry> {
@@ -217,7 +225,7 @@ impl InFlight {
     /// Counts what the cache saved for the host.
     fn count_savings(&self, outcome: RequestOutcome) {
         let requests = u64::from(outcome == RequestOutcome::Cached);
-        if let Some(host) = self.host.as_ref().filter(|_| requests > 0 || self.served > 0) {
+        if let Some(host) = self.saved_at.as_ref().or(self.host.as_ref()).filter(|_| requests > 0 || self.served > 0) {
             self.shared.metrics.saved(host, Saved { requests, bytes: self.served });
         }
     }

@@ -1,5 +1,6 @@
 //! The answer that the members of a flight share, and who may have it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -85,6 +86,8 @@ pub(crate) struct SharedAnswer {
     terms: ShareTerms,
     /// From the send to the head.
     pub(crate) took: Duration,
+    /// The address it came from, if curtsy connected to the origin itself.
+    pub(crate) address: Option<IpAddr>,
 }
 
 impl SharedAnswer {
@@ -92,7 +95,8 @@ impl SharedAnswer {
         let mut head = Response::new(());
         *head.status_mut() = response.status();
         *head.headers_mut() = response.headers().clone();
-        SharedAnswer { head, body: SharedBody::new(response.body(), kept), terms, took }
+        let address = response.body().peer();
+        SharedAnswer { head, body: SharedBody::new(response.body(), kept), terms, took, address }
     }
 
     pub(crate) fn head(&self) -> Response<()> {

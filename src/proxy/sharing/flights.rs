@@ -6,21 +6,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use super::answer::{Share, SharedAnswer, may_have, wants_newest};
-use super::body::BodyReader;
+use super::answer::{Share, SharedAnswer, may_have};
+use super::flying::{Aloft, FlightCell, Flying, Landing, following, selecting_of};
 use super::unshareable::Unshareable;
 use crate::cache::{Cache, Entry};
 use crate::gate::Follower;
 use crate::metrics::{Collapsed, Metrics};
-use crate::politeness::flight::{CallReply, Flight, Following, Member, Round};
-use crate::politeness::reuse::request::CacheRequest;
+use crate::politeness::flight::{CallReply, Following, Member, Round};
 use crate::proxy::cached::CachePlan;
 
 /// The flights of all workers.
@@ -35,55 +33,12 @@ pub(crate) struct Flights {
     cache: Arc<Cache>,
 }
 
-/// The flights by the hash of what their members have in common. If two have the same hash, the second is not begun.
-type FlightTable = HashMap<u64, Arc<FlightCell>, RandomState>;
+/// What is under way, by the hash of what requests for the same thing have in common. If other requests have the same
+/// hash, they go alone.
+type FlightTable = HashMap<u64, Flying, RandomState>;
 
 /// More than there are workers that look for a flight at the same moment.
 const SHARDS: usize = 16;
-
-/// One flight, for its members.
-#[derive(Debug)]
-struct FlightCell {
-    /// What the members have in common: the URL (of the request that began the flight), and the request fields that
-    /// choose an answer whatever Vary says.
-    first: Arc<CachePlan>,
-    selecting: Box<[u8]>,
-    hash: u64,
-    aloft: Mutex<Aloft>,
-    news: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Aloft {
-    flight: Flight,
-    landed: Option<Landing>,
-    /// Readers for the members that may share the answer.
-    seats: Vec<(Member, BodyReader)>,
-}
-
-#[derive(Debug)]
-enum Landing {
-    Shared(Arc<SharedAnswer>),
-    /// The origin has confirmed what is stored: each member looks there.
-    Stored,
-    Private,
-}
-
-/// Returns how a request takes part in flights; `None` if it does not. Ranges and conditions are answered for their own
-/// client, Authorization is, and `max-stale` or `no-store` make the answer useless for others.
-fn following(request: &CacheRequest<'_>) -> Option<Following> {
-    let directives = &request.directives;
-    let is_private = request.has_authorization || directives.no_store || directives.max_stale.is_some();
-    if is_private || directives.only_if_cached || request.is_conditional {
-        return None;
-    }
-    match (request.is_head, wants_newest(request)) {
-        (true, true) => None,
-        (true, false) => Some(Following::HeadOnly),
-        (false, true) => Some(Following::Newest),
-        (false, false) => Some(Following::Any),
-    }
-}
 
 impl Flights {
     pub(crate) fn new(cache: Arc<Cache>, metrics: Arc<Metrics>) -> Arc<Self> {
@@ -93,48 +48,54 @@ impl Flights {
         Arc::new(Flights { shards, hasher, unshareable, kept, metrics, cache })
     }
 
-    /// Joins the flight for the same thing, or begins one. `None` if the request is better sent alone.
+    /// Joins the requests for the same thing. `None` if the request is better sent alone.
     pub(crate) fn join(self: &Arc<Self>, plan: &Arc<CachePlan>) -> Option<Membership> {
         let following = following(&plan.request.asked)?;
-        let selecting = plan.request.selecting(String::new(), false).values;
+        let selecting = selecting_of(plan);
         let hash = match selecting.is_empty() {
             true => plan.key.hash_code(),
             false => self.hasher.hash_one((plan.key.hash_code(), &selecting)),
         };
+        if !plan.request.asked.is_head {
+            return self.join_at(hash, plan, &selecting, following);
+        }
+        // A HEAD shares the answer to a GET that is under way, but leads only other HEADs: its answer has no body.
+        let follows = if following == Following::Any { Some(Following::HeadOnly) } else { None };
+        let of_get = follows.and_then(|following| self.join_at(hash, plan, &selecting, following));
+        of_get.or_else(|| self.join_at(!hash, plan, &selecting, following))
+    }
+
+    fn join_at(
+        self: &Arc<Self>,
+        hash: u64,
+        plan: &Arc<CachePlan>,
+        selecting: &[u8],
+        following: Following,
+    ) -> Option<Membership> {
         if self.unshareable.has(hash) {
             return None;
         }
         let mut shard = self.shard(hash).lock();
-        let cell = match shard.entry(hash) {
-            Slot::Occupied(slot) => {
-                let cell = slot.get();
-                (cell.first.key == plan.key && cell.selecting == selecting).then(|| cell.clone())?
-            }
-            // A HEAD leads no flight.
+        let (member, cell) = match shard.entry(hash) {
             Slot::Vacant(_) if following == Following::HeadOnly => return None,
             Slot::Vacant(slot) => {
-                let (first, aloft, news) = (plan.clone(), Mutex::default(), Notify::new());
-                slot.insert(Arc::new(FlightCell { first, selecting, hash, aloft, news })).clone()
+                slot.insert(Flying::Alone(plan.clone()));
+                (Member::FIRST, OnceLock::new())
+            }
+            Slot::Occupied(mut slot) => {
+                let flying = slot.get_mut();
+                let cell = flying.is_for(plan, selecting).then(|| flying.flight())?;
+                let member = cell.aloft.lock().flight.join(following)?;
+                (member, OnceLock::from(cell))
             }
         };
-        let member = cell.aloft.lock().flight.join(following)?;
         drop(shard);
         let (flights, request, is_void) = (self.clone(), plan.clone(), AtomicBool::new(false));
-        Some(Membership { flights, cell, member, request, is_void })
+        Some(Membership { flights, hash, member, request, cell, is_void })
     }
 
     fn shard(&self, hash: u64) -> &Mutex<FlightTable> {
         &self.shards[(hash >> 32) as usize % SHARDS]
-    }
-
-    /// Forgets a flight, if `may` still allows it. Requests that come later begin another one.
-    fn forget(&self, cell: &Arc<FlightCell>, may: impl FnOnce(&Aloft) -> bool) {
-        if let Slot::Occupied(slot) = self.shard(cell.hash).lock().entry(cell.hash)
-            && Arc::ptr_eq(slot.get(), cell)
-            && may(&cell.aloft.lock())
-        {
-            slot.remove();
-        }
     }
 }
 
@@ -142,9 +103,11 @@ impl Flights {
 #[derive(Debug)]
 pub(crate) struct Membership {
     flights: Arc<Flights>,
-    cell: Arc<FlightCell>,
+    hash: u64,
     member: Member,
     request: Arc<CachePlan>,
+    /// Its flight. Empty while it is alone, as far as it knows.
+    cell: OnceLock<Arc<FlightCell>>,
     /// It has left, or another task has taken its part.
     is_void: AtomicBool,
 }
@@ -158,40 +121,89 @@ impl Membership {
         &self.flights
     }
 
+    /// Returns its flight; `None` if it is still alone.
+    fn cell(&self) -> Option<&Arc<FlightCell>> {
+        if self.cell.get().is_none()
+            && let Some(Flying::Flight(cell)) = self.flights.shard(self.hash).lock().get(&self.hash)
+            && Arc::ptr_eq(&cell.first, &self.request)
+        {
+            let _ = self.cell.set(cell.clone());
+        }
+        self.cell.get()
+    }
+
+    /// Returns its flight, which begins now if it was alone.
+    fn flight(&self) -> &Arc<FlightCell> {
+        self.cell.get_or_init(|| {
+            let mut shard = self.flights.shard(self.hash).lock();
+            match shard.get_mut(&self.hash).filter(|flying| Arc::ptr_eq(flying.first(), &self.request)) {
+                Some(flying) => flying.flight(),
+                // It has left, so no other can join.
+                None => FlightCell::under_way(&self.request),
+            }
+        })
+    }
+
+    /// Forgets what is under way, so that later requests begin anew: this request if it is alone, else its flight if
+    /// `may` allows it. Returns whether it did.
+    fn forget(&self, may: impl FnOnce(&Aloft) -> bool) -> bool {
+        let mut shard = self.flights.shard(self.hash).lock();
+        let Slot::Occupied(slot) = shard.entry(self.hash) else { return false };
+        let is_own = |cell: &Arc<FlightCell>| match self.cell.get() {
+            Some(own) => Arc::ptr_eq(cell, own),
+            None => Arc::ptr_eq(&cell.first, &self.request),
+        };
+        let goes = match slot.get() {
+            Flying::Alone(first) => Arc::ptr_eq(first, &self.request),
+            Flying::Flight(cell) => is_own(cell) && may(&cell.aloft.lock()),
+        };
+        if goes {
+            slot.remove();
+        }
+        goes
+    }
+
     /// Whether this request leads.
     pub(crate) fn leads(&self) -> bool {
-        !self.is_void.load(Relaxed) && self.cell.aloft.lock().flight.is_led_by(self.member)
+        let leads = |cell: &Arc<FlightCell>| cell.aloft.lock().flight.is_led_by(self.member);
+        !self.is_void.load(Relaxed) && self.cell().is_none_or(leads)
     }
 
     /// Whether this request leads and others wait for its answer.
     pub(crate) fn leads_others(&self) -> bool {
-        self.leads() && self.cell.aloft.lock().flight.has_others(self.member)
+        let has_others = |cell: &Arc<FlightCell>| cell.aloft.lock().flight.has_others(self.member);
+        self.leads() && self.cell().is_some_and(has_others)
     }
 
     /// Ends the flight, if this request leads it and no other waits for its answer. Returns false if others wait.
     pub(crate) fn lands_alone(&self) -> bool {
-        let mut has_others = false;
-        if !self.is_void.load(Relaxed) {
-            self.flights.forget(&self.cell, |aloft| {
-                let leads = aloft.flight.is_led_by(self.member);
-                has_others = leads && aloft.flight.has_others(self.member);
-                let ends = leads && !has_others;
-                self.is_void.store(ends, Relaxed);
-                ends
-            });
+        if self.is_void.load(Relaxed) {
+            return true;
         }
+        let mut has_others = false;
+        let ends = self.forget(|aloft| {
+            let leads = aloft.flight.is_led_by(self.member);
+            has_others = leads && aloft.flight.has_others(self.member);
+            leads && !has_others
+        });
+        self.is_void.store(ends, Relaxed);
         !has_others
     }
 
     /// Reports that the request was sent.
     pub(crate) fn sent(&self) {
-        self.cell.aloft.lock().flight.sent(self.member);
+        // One that is alone counts as sent.
+        if let Some(cell) = self.cell.get() {
+            cell.aloft.lock().flight.sent(self.member);
+        }
     }
 
     /// Reports that the request leads and waits for another turn, because it is sent again.
     pub(crate) fn retries(&self) {
-        self.cell.aloft.lock().flight.waits_again(self.member, true);
-        self.cell.news.notify_waiters();
+        if let Some(cell) = self.cell() {
+            cell.aloft.lock().flight.waits_again(self.member, true);
+            cell.news.notify_waiters();
+        }
     }
 
     /// Hands the leader's part over to a task that goes on without its client.
@@ -199,24 +211,25 @@ impl Membership {
         self.is_void.store(true, Relaxed);
         Membership {
             flights: self.flights.clone(),
-            cell: self.cell.clone(),
+            hash: self.hash,
             member: self.member,
             request: self.request.clone(),
+            cell: self.cell.clone(),
             is_void: AtomicBool::new(false),
         }
     }
 
     /// Shares the answer with all members. Returns the leader's own view of it.
     pub(crate) fn share(&self, answer: SharedAnswer) -> Share {
-        let answer = Arc::new(answer);
-        self.flights.forget(&self.cell, |_| true);
-        let mut aloft = self.cell.aloft.lock();
+        let (answer, cell) = (Arc::new(answer), self.flight());
+        self.forget(|_| true);
+        let mut aloft = cell.aloft.lock();
         aloft.flight.landed(self.member);
         let seats = aloft.flight.members().map(|member| (member, answer.body().reader())).collect();
         aloft.seats = seats;
         aloft.landed = Some(Landing::Shared(answer.clone()));
         drop(aloft);
-        self.cell.news.notify_waiters();
+        cell.news.notify_waiters();
         let reader = answer.body().reader();
         Share::Coming(answer, reader)
     }
@@ -228,20 +241,21 @@ impl Membership {
 
     /// Ends the flight: the answer is for the leader alone, and later requests need not wait for one.
     pub(crate) fn keep_private(&self) {
-        self.flights.unshareable.note(self.cell.hash);
+        self.flights.unshareable.note(self.hash);
         self.land(Landing::Private);
     }
 
     fn land(&self, landing: Landing) {
-        if !self.leads() {
+        if self.lands_alone() {
             return;
         }
-        self.flights.forget(&self.cell, |_| true);
-        let mut aloft = self.cell.aloft.lock();
+        let cell = self.flight();
+        self.forget(|_| true);
+        let mut aloft = cell.aloft.lock();
         aloft.flight.landed(self.member);
         aloft.landed = Some(landing);
         drop(aloft);
-        self.cell.news.notify_waiters();
+        cell.news.notify_waiters();
     }
 
     /// Returns this member's share of the answer, once there is one and it is for this request.
@@ -274,10 +288,11 @@ impl Membership {
     }
 
     async fn until<T>(&self, found: impl Fn(&mut Aloft) -> Option<T>) -> T {
+        let cell = self.flight();
         loop {
-            let mut news = std::pin::pin!(self.cell.news.notified());
+            let mut news = std::pin::pin!(cell.news.notified());
             news.as_mut().enable();
-            if let Some(found) = found(&mut self.cell.aloft.lock()) {
+            if let Some(found) = found(&mut cell.aloft.lock()) {
                 return found;
             }
             news.await;
@@ -289,15 +304,18 @@ impl Follower for Membership {
     type Shared = Share;
 
     fn is_led(&self) -> bool {
-        let aloft = self.cell.aloft.lock();
-        aloft.landed.is_none() && aloft.flight.is_led()
+        self.cell.get().is_some_and(|cell| {
+            let aloft = cell.aloft.lock();
+            aloft.landed.is_none() && aloft.flight.is_led()
+        })
     }
 
     fn called(&self) -> CallReply {
         if self.is_void.load(Relaxed) {
             return CallReply::Alone;
         }
-        let mut aloft = self.cell.aloft.lock();
+        let Some(cell) = self.cell.get() else { return CallReply::Lead };
+        let mut aloft = cell.aloft.lock();
         if aloft.landed.is_none() {
             return aloft.flight.called(self.member);
         }
@@ -307,15 +325,17 @@ impl Follower for Membership {
     }
 
     fn waits_again(&self) {
-        self.cell.aloft.lock().flight.waits_again(self.member, false);
-        self.cell.news.notify_waiters();
+        let cell = self.flight();
+        cell.aloft.lock().flight.waits_again(self.member, false);
+        cell.news.notify_waiters();
     }
 
     fn leave(&self) {
-        if self.is_void.swap(true, Relaxed) {
+        if self.is_void.swap(true, Relaxed) || self.forget(|_| false) {
             return;
         }
-        let mut aloft = self.cell.aloft.lock();
+        let Some(cell) = self.cell() else { return };
+        let mut aloft = cell.aloft.lock();
         let (led, before) = (aloft.flight.is_led_by(self.member), aloft.flight.is_member(self.member));
         aloft.flight.leave(self.member);
         let seat = aloft.seats.iter().position(|(member, _)| *member == self.member);
@@ -330,9 +350,9 @@ impl Follower for Membership {
             self.flights.metrics.collapsed(Collapsed::Released);
         }
         if is_empty && !is_over {
-            self.flights.forget(&self.cell, |aloft| aloft.flight.is_empty());
+            self.forget(|aloft| aloft.flight.is_empty());
         }
-        self.cell.news.notify_waiters();
+        cell.news.notify_waiters();
     }
 
     async fn shared(&self) -> Share {

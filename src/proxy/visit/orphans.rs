@@ -21,7 +21,7 @@ use crate::proxy::request::{forward, headers};
 use crate::proxy::sharing::answer::Share;
 use crate::proxy::sharing::flights::Membership;
 use crate::proxy::sharing::landing;
-use crate::proxy::{Identity, Shared};
+use crate::proxy::{Settings, Shared};
 use crate::upstream::{Orphan, Reply};
 
 /// How long curtsy waits for an answer that no client waits for. Overloaded servers, and gateways before them, refuse
@@ -64,8 +64,7 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
             let signals = signals(shared, &settings, &budget, &response, heard);
             permit.report(VisitOutcome::Heard(signals), heard);
             if let Some(member) = member {
-                let signature = forward::signature(&settings, shared);
-                share(&member, response, signature, permit, heard.since(sent)).await;
+                share(shared, &settings, &member, response, permit, heard.since(sent)).await;
             }
         }
         Err(error) if error.blames_the_origin() => permit.report(VisitOutcome::Failed, heard),
@@ -73,20 +72,23 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
     }
 }
 
-/// Shares an answer with the clients that wait for it.
+/// Shares an answer with the clients that wait for it, and stores it if that is allowed.
 async fn share(
+    shared: &Arc<Shared>,
+    settings: &Settings,
     member: &Membership,
     mut response: Response<Reply>,
-    signature: Option<&Identity>,
     permit: Permit,
     took: Duration,
 ) {
-    let version = response.version();
-    headers::incoming(response.headers_mut(), signature, version);
-    // The answer is not stored: what the cache needs for that has gone with the client.
-    if let Some(Share::Coming(answer, reader)) = landing::land(member, &response, took) {
+    let (version, plan) = (response.version(), member.request());
+    headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
+    if plan.is_confirmed(shared, &response, took) {
+        member.share_stored();
+    } else if let Some(Share::Coming(answer, reader)) = landing::land(member, &response, took) {
         drop(reader);
-        landing::fill_here(&answer, Body::passing(response.into_body()), permit).await;
+        let tap = plan.try_begin(shared, settings, &mut response, took).ok().flatten();
+        landing::fill_here(&answer, Body::passing(response.into_body()).storing(tap), permit).await;
     }
 }
 

@@ -119,8 +119,9 @@ fn options() -> Response<Body> {
     response
 }
 
-/// A waiting request takes 7 KiB besides its head and should take less than 20 KiB in total.
-const USUAL: usize = 8 * 1024;
+/// A head is large above this: a waiting request takes 7 KiB besides its head and should take less than 20 KiB in
+/// total.
+pub(super) const USUAL_HEAD: usize = 8 * 1024;
 /// The bound for one connection: eight of the largest heads that HTTP/1.1 may have, or sixteen of HTTP/2.
 const MOST_OF_A_CONNECTION: usize = 512 * 1024;
 /// The bound for all connections: 3 KiB for each of the 20 000 requests that may wait by default.
@@ -138,18 +139,15 @@ pub(super) struct LargeHead {
     size: usize,
 }
 
-/// Counts the head of a request that is about to wait, if it is large. Refuses it if too many such bytes wait already.
-pub(super) fn weigh(shared: &Arc<Shared>, client: &Arc<Client>, size: usize) -> Result<Option<LargeHead>, Refusal> {
-    if size <= USUAL {
-        return Ok(None);
-    }
+/// Counts a large head that is about to wait. Refuses it if too many such bytes wait already.
+pub(super) fn weigh(shared: &Arc<Shared>, client: &Arc<Client>, size: usize) -> Result<LargeHead, Refusal> {
     let heavy = LargeHead { shared: shared.clone(), client: client.clone(), size };
     let of_connection = add(&client.heavy, size);
     let of_all = add(&shared.heavy, size);
     if of_connection > MOST_OF_A_CONNECTION || of_all > MOST {
         return Err(Refusal::HeadsFull { retry_after: RETRY_AFTER });
     }
-    Ok(Some(heavy))
+    Ok(heavy)
 }
 
 fn add(bytes: &AtomicUsize, size: usize) -> usize {

@@ -136,6 +136,7 @@ impl Gate {
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, LaneRefusal> {
         self.join_at(host, visit, false, now())
     }
+
     /// Joins the host's queue. A visit that is ready has its turn at once if the host is free.
     pub(super) fn join_at(
         self: &Arc<Self>,
@@ -153,18 +154,16 @@ impl Gate {
             None => self.registry.lane(host, &self.book.load(), now)?,
         };
         let (Entered { expected, told, .. }, stay) = self.enter(lane, &visit, is_ready, now)?;
-        let fleet = if told == Some(ToldChange::Start) { claim::needed(&stay) } else { None };
-        if told == Some(ToldChange::Start) && fleet.is_none() {
+        if told == Some(ToldChange::Start) && claim::needed(&stay).is_none() {
             return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
         }
         let ids = (stay.ticket, VisitClient::of(&visit));
         let line = InLine::new(self.clone(), stay.lane.clone(), ids, now, expected);
         let mut standing = Box::new(Standing { line, stay });
-        if fleet.is_some() {
-            return Ok(Place(Position::Started(Called(standing))));
-        }
-        if told.is_some() {
-            return Ok(Place(Position::Called(Called(standing))));
+        match told {
+            Some(ToldChange::Start) => return Ok(Place(Position::Started(Called(standing)))),
+            Some(_) => return Ok(Place(Position::Called(Called(standing)))),
+            None => {}
         }
         standing.line.start_waiting(|| None);
         tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");

@@ -157,7 +157,7 @@ impl ClientRequest {
     /// Notes the answer.
     pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.answered(status, outcome);
+            (in_flight.status, in_flight.outcome) = (status, Some(outcome));
         }
     }
 
@@ -170,8 +170,10 @@ impl ClientRequest {
 
     /// Notes that curtsy answers with a refusal.
     pub(crate) fn refused(&mut self, status: u16, outcome: RequestOutcome, code: &'static str) {
+        self.answered(status, outcome);
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.refused(status, outcome, code);
+            in_flight.code = Some(code);
+            in_flight.entry().into_iter().for_each(|entry| entry.error = Some(code));
         }
     }
 
@@ -264,19 +266,6 @@ impl InFlight {
     /// Gives the permit back before the request is over.
     pub(crate) fn release(&mut self) {
         self.permit = None;
-    }
-
-    pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
-        self.status = status;
-        self.outcome = Some(outcome);
-    }
-
-    pub(crate) fn refused(&mut self, status: u16, outcome: RequestOutcome, code: &'static str) {
-        self.answered(status, outcome);
-        self.code = Some(code);
-        if let Some(entry) = self.entry() {
-            entry.error = Some(code);
-        }
     }
 
     pub(crate) fn entry(&mut self) -> Option<&mut LogEntry> {

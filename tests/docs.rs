@@ -355,6 +355,35 @@ fn the_life_of_a_request_names_functions_that_exist() {
     assert_eq!(unknown_steps(&text), [""; 0]);
 }
 
+/// The most functions, and the most files, that the path of a plain GET may have. Lower them when it gets shorter.
+const LONGEST_PATH: (usize, usize) = (82, 43);
+
+/// The number of functions and of files in the table of a plain GET's path.
+fn path_length(page: &str) -> (usize, usize) {
+    let section = page.split("## Every function of a plain GET").nth(1).unwrap_or_default();
+    let rows = section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| "));
+    let steps: BTreeSet<&str> = rows.flat_map(code_spans).collect();
+    let files: BTreeSet<&str> = steps.iter().filter_map(|step| step.split("::").next()).collect();
+    (steps.len(), files.len())
+}
+
+/// `scripts/request-path` checks that the table is complete.
+#[test]
+fn the_path_of_a_plain_request_does_not_grow() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/life-of-a-request.md");
+    let text = std::fs::read_to_string(page).expect("the page");
+    assert_eq!(path_length(&text), LONGEST_PATH);
+    let told = format!("{} functions in {} files", LONGEST_PATH.0, LONGEST_PATH.1);
+    assert!(text.contains(&told), "the page does not say: {told}");
+}
+
+#[test]
+fn steps_of_the_path_are_counted_once() {
+    let page = "`x.rs::a`\n## Every function of a plain GET\n| a | `x.rs::a`, `x.rs::b` |\n| b | `x.rs::a`, `y.rs::a` |\n\n\
+                - `z.rs::a`\n## Next\n| c | `w.rs::a` |\n";
+    assert_eq!(path_length(page), (3, 2));
+}
+
 #[test]
 fn a_step_that_does_not_exist_is_noticed() {
     assert_eq!(

@@ -12,8 +12,7 @@ use tokio::time::timeout;
 
 use super::Gate;
 use super::permit::Permit;
-use super::place::{Place, Position, Turn};
-use super::visit::{Preparation, make_ready};
+use super::visit::{Place, Position, Preparation, Turn, make_ready};
 use crate::politeness::HostKey;
 use crate::politeness::flight::{CallReply, LONGEST_ASIDE, Round};
 use crate::politeness::policy::Mode;

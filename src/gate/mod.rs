@@ -12,7 +12,6 @@ mod in_line;
 mod news;
 mod permit;
 mod persistence;
-mod place;
 mod registry;
 mod robots_wait;
 mod shared_lane;
@@ -36,11 +35,10 @@ use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, LaneRefusal, OriginId, Visit};
+use crate::politeness::visit::{ClientId, LaneRefusal, OriginId};
 use crate::politeness::{HostKey, Origin};
 use crate::store::Health;
 
-use self::place::Position;
 use self::registry::Registry;
 use self::waiting_list::WaitingList;
 
@@ -48,11 +46,10 @@ pub use self::disconnects::DisconnectedVisit;
 pub use self::follow::{Follower, Passage};
 pub use self::permit::{Account, Permit};
 pub use self::persistence::HostPersistence;
-pub use self::place::Place;
 pub use self::registry::Bounds;
 pub use self::robots_wait::RobotsWait;
 pub use self::view::{Census, HostsPage, Listing, NoRoom, Pause, Sort, WantedHost};
-pub use self::visit::Preparation;
+pub use self::visit::{Place, Preparation};
 pub use self::waiting_list::{Backlog, Label, Waiting};
 
 #[derive(Debug)]
@@ -135,45 +132,9 @@ impl Gate {
         let _ = self.leaving.set(disconnects::LeavingCallback(Box::new(tell)));
     }
 
-    /// Joins the host's queue. A visit that is ready has its turn at once if the host is free.
-    fn join_at(
-        self: &Arc<Self>,
-        host: &HostKey,
-        visit: Visit,
-        is_ready: bool,
-        now: Timestamp,
-    ) -> Result<Place, LaneRefusal> {
-        if self.off.load(Relaxed) {
-            self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
-            return Ok(Place(Position::Through(Permit::free())));
-        }
-        let lane = match self.registry.known(host) {
-            Some(lane) => lane,
-            None => self.registry.lane(host, &self.book.load(), now)?,
-        };
-        let place = Place::join(self.clone(), lane, visit, is_ready, now)?;
-        match place.waits_until() {
-            Some(expected) => {
-                tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
-                self.check_crowd(place, visit.peer, expected, now)
-            }
-            None => Ok(place),
-        }
-    }
-
-    /// Refuses a visit if too many wait at all hosts together. Above half of that bound, the client with the most
-    /// waiting visits is refused too: its backlog at some hosts must not shut other clients out of theirs.
-    fn check_crowd(
-        &self,
-        place: Place,
-        peer: ClientId,
-        expected: Timestamp,
-        now: Timestamp,
-    ) -> Result<Place, LaneRefusal> {
-        if self.is_crowded_for(peer) { Err(too_many(expected, now)) } else { Ok(place) }
-    }
-
-    /// Whether a visit of this peer that has just begun to wait is one too many.
+    /// Whether a visit of this peer that has just begun to wait is one too many: too many wait at all hosts together.
+    /// Above half of that bound, the client with the most waiting visits is refused too: its backlog at some hosts must
+    /// not shut other clients out of theirs.
     fn is_crowded_for(&self, peer: ClientId) -> bool {
         let (waiting, most) = (self.waiting.load(Relaxed), self.most_waiting.load(Relaxed));
         waiting > most || (waiting > most.div_ceil(2) && self.line.has_the_most(peer))
@@ -307,11 +268,11 @@ mod tests {
 
     use tokio::time::sleep;
 
-    use super::visit::Rehearsal;
+    use super::visit::{Position, Rehearsal};
     use super::*;
     use crate::politeness::policy::{HostPattern, HostRule, LearningPolicy};
     use crate::politeness::signals::{PaceSignal, Signals};
-    use crate::politeness::visit::VisitOutcome;
+    use crate::politeness::visit::{Visit, VisitOutcome};
     use crate::store::{Retention, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
@@ -343,7 +304,7 @@ mod tests {
     async fn a_free_host_costs_no_waiting() {
         let gate = gate(Policy::default());
         let place = gate.join(&host(), visit(&gate, "a")).unwrap();
-        assert_eq!(place.waits_until(), None);
+        assert!(!matches!(place.0, Position::Queued(_)));
         // Ready at the first poll: no task switch, no timer.
         let mut through = std::pin::pin!(place.permit());
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

@@ -114,10 +114,7 @@ impl Stay {
 impl Drop for Stay {
     fn drop(&mut self) {
         let now = self.left.unwrap_or_else(now);
-        self.lane.with(now, |state| {
-            state.lane.leave(self.ticket, now);
-            state.forget(self.ticket);
-        });
+        self.lane.with(now, |state| state.leave(self.ticket, now));
         if let Ledger::Fleet(fleet) = &self.gate.ledger {
             self.settle(fleet, now);
         }

@@ -249,8 +249,16 @@ impl LaneState {
         self.alarm.map(|alarm| alarm.at)
     }
 
+    /// Lets a visit leave.
+    pub(super) fn leave(&mut self, ticket: Ticket, now: Timestamp) {
+        self.lane.leave(ticket, now);
+        if self.dormitory.is_some() {
+            self.forget(ticket);
+        }
+    }
+
     /// Removes what is stored for a visit that has left. An entry under its number may already belong to another visit.
-    pub(super) fn forget(&mut self, ticket: Ticket) {
+    fn forget(&mut self, ticket: Ticket) {
         let Some(Waiters { sleepers, refused }) = self.dormitory.as_deref_mut() else { return };
         if let Some(sleeper) = sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {
             *sleeper = Waiter::default();

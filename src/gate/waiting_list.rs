@@ -313,8 +313,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::gate::place::Position;
-    use crate::gate::visit::Rehearsal;
+    use crate::gate::visit::{Position, Rehearsal};
     use crate::gate::{Bounds, HostPersistence};
     use crate::politeness::policy::{Policy, PolicyBook};
     use crate::store::{Retention, Store};

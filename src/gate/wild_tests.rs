@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 use crate::politeness::policy::Policy;
 use crate::politeness::signals::{PaceSignal, Signals};
-use crate::politeness::visit::{PagePart, Purpose, VisitOutcome};
+use crate::politeness::visit::{PagePart, Purpose, Visit, VisitOutcome};
 use crate::store::{Retention, Store};
 
 const HOSTS: u64 = 4;

@@ -33,9 +33,11 @@ pub enum Breach {
 pub(super) struct Audit {
     /// The latest sends, oldest first.
     sends: SmallVec<[Timestamp; BEYOND_BURST + 1]>,
-    /// How many of them, counted back from the latest, were owed the same.
-    alike: usize,
-    owed: Owed,
+    /// What the host was owed at the last send with a turn.
+    delay: Duration,
+    burst: u32,
+    /// How many of the sends, counted back from the latest, were owed the same. At most [`MOST`].
+    alike: u8,
     /// Whether the latest send was a robots.txt fetch that one page may follow at once.
     after_fetch: bool,
     /// Parts sent without a turn since the last turn that carries some; `None` before there is one.
@@ -58,11 +60,11 @@ impl Audit {
             self.alike = self.alike.saturating_sub(1);
         }
         self.after_fetch = purpose == Purpose::RobotsFetch;
-        if (owed.delay, owed.burst) != (self.owed.delay, self.owed.burst) {
+        if (owed.delay, owed.burst) != (self.delay, self.burst) {
             self.alike = 0;
         }
-        self.owed = owed;
-        let breach = self.held(sent).or_else(|| self.too_close(sent));
+        (self.delay, self.burst) = (owed.delay, owed.burst);
+        let breach = held(sent, owed.held_until).or_else(|| self.too_close(sent));
         self.remember(sent);
         breach
     }
@@ -84,41 +86,37 @@ impl Audit {
     pub(super) fn judge_ride(&mut self, sent: Timestamp, (most, held_until): (u32, Timestamp)) -> Option<Breach> {
         let parts = self.parts.map_or(u32::MAX, |parts| parts.saturating_add(1));
         self.parts = self.parts.map(|_| parts);
-        if sent + TOLERANCE < held_until {
-            return Some(Breach::Held { until: held_until });
-        }
-        (parts > most).then_some(Breach::TooManyParts { parts, most })
-    }
-
-    fn held(&self, sent: Timestamp) -> Option<Breach> {
-        let until = self.owed.held_until;
-        (sent + TOLERANCE < until).then_some(Breach::Held { until })
+        held(sent, held_until).or_else(|| (parts > most).then_some(Breach::TooManyParts { parts, most }))
     }
 
     /// Any `burst + n` sends span at least `n` delays. With a burst of 1 the latest send counts even if less was owed
     /// then; a larger burst can be judged only over sends that were owed the same.
     fn too_close(&self, sent: Timestamp) -> Option<Breach> {
-        if self.owed.delay.is_zero() {
+        if self.delay.is_zero() {
             return None;
         }
-        let burst = self.owed.burst.max(1) as usize;
-        let known = if burst == 1 { self.alike.max(1) } else { self.alike };
+        let burst = self.burst.max(1) as usize;
+        let known = usize::from(if burst == 1 { self.alike.max(1) } else { self.alike });
         self.sends.iter().rev().take(known).enumerate().skip(burst - 1).find_map(|(back, &earlier)| {
             let gap = sent.since(earlier);
             let gaps = u32::try_from(back + 2 - burst).unwrap_or(u32::MAX);
-            let least = self.owed.delay.saturating_mul(gaps);
+            let least = self.delay.saturating_mul(gaps);
             (gap + TOLERANCE < least).then_some(Breach::TooClose { gap, least })
         })
     }
 
     fn remember(&mut self, sent: Timestamp) {
-        let most = (self.owed.burst as usize).saturating_add(BEYOND_BURST).min(MOST);
+        let most = (self.burst as usize).saturating_add(BEYOND_BURST).min(MOST);
         while self.sends.len() >= most {
             self.sends.remove(0);
         }
         self.sends.push(sent);
-        self.alike = (self.alike + 1).min(self.sends.len());
+        self.alike = (self.alike + 1).min(self.sends.len() as u8);
     }
+}
+
+fn held(sent: Timestamp, until: Timestamp) -> Option<Breach> {
+    (sent + TOLERANCE < until).then_some(Breach::Held { until })
 }
 
 #[cfg(test)]

@@ -46,7 +46,6 @@ mod robots_wait;
 mod shadow;
 mod steering;
 mod steps;
-mod timeline;
 mod view;
 
 use std::sync::Arc;
@@ -56,7 +55,7 @@ use smallvec::SmallVec;
 
 use super::audit::{Audit, Breach};
 use super::places::Places;
-use super::policy::{Delays, Mode, Policy};
+use super::policy::{Counts, Delays, Mode, Policy};
 use super::queue::Queue;
 use super::retry_promises::RetryPromises;
 use super::time::Timestamp;
@@ -75,10 +74,9 @@ pub use self::claims::TurnTerms;
 pub use self::failing::FailingOrigin;
 pub use self::lessons::LaneLesson;
 pub use self::memory::HostMemory;
-pub use self::recent::Recent;
+pub use self::recent::{HoldSpan, Recent, Timeline};
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
-pub use self::timeline::{HoldSpan, Timeline};
 pub use self::view::{BreakerView, Condition, Obstacle, View};
 pub use super::bars::Held;
 
@@ -102,12 +100,12 @@ pub struct Lane {
     shadow: Option<Box<Shadow>>,
     /// If pages are counted: their parts.
     riding: Option<Box<Riding>>,
-    paused: bool,
     /// Requests that wait for robots.txt and join afterwards.
     robots_waits: u32,
     /// Visits that stepped aside, and the number of the last call that was counted.
     aside: u32,
     calls: u32,
+    paused: bool,
     /// Whether visits that wait may have different crawl delays.
     mixed: bool,
     /// The memory holds something that is not saved yet.
@@ -224,28 +222,24 @@ impl Lane {
             (_, Purpose::RobotsFetch) => self.turns.sent_fetch(now),
             (_, Purpose::Page | Purpose::AfterRobotsFetch) => self.turns.sent(now),
         }
-        self.shadow_is_sent(ticket, now);
-        let breach = self.judge(phase, purpose, now);
-        if phase == Phase::Claimed {
-            self.open_ride(client, purpose, part, now);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.sent(ticket, now);
         }
-        if let Some(epoch) = self.count_send(retry, now)
-            && let Some(entry) = self.roll.get_mut(ticket)
-        {
-            entry.epoch = Some(epoch);
-        }
-        breach
-    }
-
-    fn judge(&mut self, phase: Phase, purpose: Purpose, now: Timestamp) -> Option<Breach> {
-        match phase {
+        let breach = match phase {
             Phase::Riding => self.audit.judge_ride(now, self.ride_owed()),
             Phase::Claimed if self.enforced() => self.audit.judge(now, purpose, self.turns.owed()),
             _ => {
                 self.audit.note(now);
                 None
             }
+        };
+        if phase == Phase::Claimed && self.policy.count == Counts::Pages {
+            self.open_ride(client, purpose, part, now);
         }
+        if self.lessons.is_some() {
+            self.count_send(ticket, retry, now);
+        }
+        breach
     }
 
     /// Removes the visit, whatever its phase. Ignores tickets of visits that have already left.
@@ -276,7 +270,9 @@ impl Lane {
             }
             Phase::Lasting => self.lasting.retain(|number| *number != ticket.number),
         }
-        self.shadow_leaves(ticket, now);
+        if self.shadow.is_some() {
+            self.shadow_leaves(ticket, now);
+        }
     }
 
     /// Frees the memory of past visits if the lane is empty. Call it now and then, when no visit has come for a while.

@@ -526,3 +526,9 @@ fn an_old_ticket_changes_nothing() {
     assert!(lane.confirm(old, at(1)));
     assert_eq!(started(&mut lane, 2), Some(new));
 }
+
+/// There may be a hundred thousand lanes: what is rare goes into a box.
+#[test]
+fn a_lane_stays_small() {
+    assert!(size_of::<Lane>() <= 664, "{} bytes", size_of::<Lane>());
+}

@@ -12,9 +12,9 @@ use super::time::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct Places {
-    limit: usize,
+    limit: u32,
     /// How many nodes of a fleet share the places. 1 if this one may use all of them.
-    nodes: usize,
+    nodes: u32,
     /// Moving average of how long a place is kept, in microseconds: dividing a [`Duration`] takes ten times as long.
     kept_us: u64,
 }
@@ -24,24 +24,24 @@ const WEIGHT: u64 = 8;
 
 impl Places {
     pub(super) fn new(concurrency: u32) -> Self {
-        Places { limit: concurrency.max(1) as usize, nodes: 1, kept_us: 0 }
+        Places { limit: concurrency.max(1), nodes: 1, kept_us: 0 }
     }
 
     pub(super) fn change(&mut self, concurrency: u32) {
-        self.limit = concurrency.max(1) as usize;
+        self.limit = concurrency.max(1);
     }
 
     pub(super) fn share(&mut self, nodes: u32) {
-        self.nodes = nodes.max(1) as usize;
+        self.nodes = nodes.max(1);
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.part(self.limit)
+        self.part(self.limit as usize)
     }
 
     /// Returns this node's part of so many places.
     pub(super) fn part(&self, limit: usize) -> usize {
-        if self.nodes == 1 { limit } else { (limit / self.nodes).max(1) }
+        if self.nodes == 1 { limit } else { (limit / self.nodes as usize).max(1) }
     }
 
     /// Returns how long a place is usually kept; zero if no visit has left one yet.

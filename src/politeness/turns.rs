@@ -66,6 +66,8 @@ pub struct Turns {
     bars: Bars,
     /// Turns claimed and neither sent nor given back.
     unsent: u32,
+    /// Other nodes that take turns with this one.
+    others: u32,
     /// The random share of the jitter in the gap after the last send, from 0 to 1.
     luck: f64,
     /// Millionths of a token that there were at `counted`. Kept whatever the burst is, so that a larger burst starts
@@ -76,8 +78,6 @@ pub struct Turns {
     dice: u64,
     /// Set if the last send was a robots.txt fetch that a page may follow at once.
     fetch: Option<Fetch>,
-    /// Other nodes that take turns with this one.
-    others: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,8 @@ impl Turns {
         Ok(())
     }
 
-    fn give(&mut self) {
+    /// Takes a turn that was checked just now.
+    pub fn give(&mut self) {
         self.unsent += 1;
         let held_until = self.bars.held_or_closed_until();
         self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until };

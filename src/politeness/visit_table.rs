@@ -137,7 +137,7 @@ impl Phase {
 pub(super) struct VisitTable {
     /// Most hosts never have two visits at once, and there may be many hosts.
     slots: SmallVec<[Slot; 1]>,
-    len: usize,
+    len: u32,
     /// The first free slot; each free slot names the next.
     free: u32,
     /// Never used twice, whatever happens to the slots.
@@ -145,7 +145,7 @@ pub(super) struct VisitTable {
     /// No visit that waits has an earlier deadline. May be too early, never too late.
     first_deadline: Timestamp,
     /// How far the search for hopeless visits has come, and the first deadline it has passed.
-    searched: usize,
+    searched: u32,
     passed: Timestamp,
 }
 
@@ -174,7 +174,7 @@ impl VisitTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Returns how many visits have ever entered, modulo 2^32.
@@ -256,9 +256,9 @@ impl VisitTable {
             self.start_search();
             return None;
         }
-        while let Some(slot) = self.slots.get(self.searched) {
+        while let Some(slot) = self.slots.get(self.searched as usize) {
             if let Some(entry) = slot.entry.filter(|entry| entry.phase.waits_for_the_host()) {
-                let number = self.searched as u32;
+                let number = self.searched;
                 let needs_no_turn = entry.phase == Phase::Parked || to_ride.contains(&number);
                 if entry.deadline < if needs_no_turn { now } else { start } {
                     return Some(Ticket { number, generation: slot.generation });

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
-use http::HeaderValue;
+use http::{HeaderValue, Response};
 
 use crate::cache::Cache;
 use crate::config::{Config, Counts, Key};
@@ -42,7 +42,8 @@ use crate::politeness::HostKey;
 use crate::politeness::policy::{LearningPolicy, PolicyBook};
 use crate::politeness::retries::RetryPolicy;
 use crate::politeness::robots::Agents;
-use crate::politeness::signals::SignalPolicy;
+use crate::politeness::signals::{self, PaceSignal, SignalFields, SignalPolicy, Signals};
+use crate::politeness::time::Timestamp;
 use crate::robots::Robots;
 use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, ServerCert};
@@ -62,7 +63,7 @@ pub use self::answer::failure::BadRequest;
 pub use self::cached::CacheForecast;
 pub use self::dry_run::{Asker, DryRun, Inquiry, Prediction, Unenforced, Via};
 pub use self::request::access_log::AccessLog;
-pub use self::request::identity::Identity;
+pub use self::request::headers::Identity;
 pub use self::request::target::Target;
 pub use self::request::users::{BadUsersFile, Users};
 pub use self::tunnel::intercept::NotIntercepted;
@@ -300,6 +301,24 @@ impl Shared {
         if self.metrics.tally.is_kept() {
             self.metrics.tally.count(tally_row(self.settings.load().config.pacing.key, host).as_str(), count);
         }
+    }
+
+    /// Returns what an answer says about pacing, and counts it if it says "too fast".
+    fn read_signals<T>(
+        &self,
+        settings: &Settings,
+        budget: &HostKey,
+        response: &Response<T>,
+        heard: Timestamp,
+    ) -> Signals {
+        let status = response.status().as_u16();
+        let fields = SignalFields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        let signals = signals::read(status, &fields, &settings.listening, heard);
+        if signals.answer == PaceSignal::Throttled {
+            self.metrics.lessons.throttle(status);
+            self.metrics.tally.count(budget.as_str(), |row| row.throttled += 1);
+        }
+        signals
     }
 
     /// The number of open client connections.

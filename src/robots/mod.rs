@@ -62,6 +62,11 @@ const MOST_READERS: usize = 32;
 /// How a fetch ended: with a record, or with a refusal of the host's lane before anything was sent.
 pub type FetchEnd = Result<Arc<RobotsRecordState>, LaneRefusal>;
 
+/// A fetch that runs: the caller of the functions below says how to fetch, and is handed the record before, if any.
+pub trait FetchFuture: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static {}
+
+impl<F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static> FetchFuture for F {}
+
 /// Why there is no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoVerdict {
@@ -119,14 +124,11 @@ impl Robots {
 
     /// Returns what memory knows of the origin's robots.txt, and whether that is new; `None` if it has to be [found
     /// out](Self::find_out). `fetch` is called only if the file should be refreshed meanwhile.
-    pub fn at_hand<F>(
+    pub fn at_hand<F: FetchFuture>(
         self: &Arc<Self>,
         origin: &Origin,
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
-    ) -> Option<(Result<Says, NoVerdict>, bool)>
-    where
-        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
-    {
+    ) -> Option<(Result<Says, NoVerdict>, bool)> {
         let record = self.records.get(origin)?;
         let verdict = self.judge(&record, origin, fetch).ok()?;
         Some((verdict, record.is_new(now())))
@@ -134,14 +136,11 @@ impl Robots {
 
     /// Returns what the origin's robots.txt says. `fetch` is called if neither memory nor the store knows, or if the
     /// file should be refreshed meanwhile.
-    pub async fn find_out<F>(
+    pub async fn find_out<F: FetchFuture>(
         self: &Arc<Self>,
         origin: &Origin,
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
-    ) -> Result<Says, NoVerdict>
-    where
-        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
-    {
+    ) -> Result<Says, NoVerdict> {
         let Some(record) = self.known(origin).await else { return self.fetched(origin, fetch).await };
         match self.judge(&record, origin, fetch) {
             Ok(verdict) => verdict,
@@ -158,16 +157,12 @@ impl Robots {
     }
 
     /// Returns the verdict that a record gives now, or gives `fetch` back if the record is of no use.
-    fn judge<F, M>(
+    fn judge<F: FetchFuture, M: FnOnce(Option<Arc<RobotsRecordState>>) -> F>(
         self: &Arc<Self>,
         record: &RobotsRecordState,
         origin: &Origin,
         fetch: M,
-    ) -> Result<Result<Says, NoVerdict>, M>
-    where
-        M: FnOnce(Option<Arc<RobotsRecordState>>) -> F,
-        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
-    {
+    ) -> Result<Result<Says, NoVerdict>, M> {
         match record.look(now()) {
             RecordLook::Use(says) => Ok(Ok(says.clone())),
             RecordLook::UseAndRefresh(says) => {
@@ -192,14 +187,11 @@ impl Robots {
         Some(record)
     }
 
-    async fn fetched<F>(
+    async fn fetched<F: FetchFuture>(
         self: &Arc<Self>,
         origin: &Origin,
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
-    ) -> Result<Says, NoVerdict>
-    where
-        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
-    {
+    ) -> Result<Says, NoVerdict> {
         let mut end = self.begin(origin, false, fetch).ok_or(BUSY)?;
         let ended = match end.wait_for(Option::is_some).await {
             Ok(ended) => ended.clone().ok_or(LOST)?,
@@ -214,15 +206,12 @@ impl Robots {
 
     /// Returns all that is known of the origin, for the operator. Fetches the file if nothing is known, or in any case
     /// if `anew`. `None` if the fetch was lost or refused, or would be one too many.
-    pub async fn look_up<F>(
+    pub async fn look_up<F: FetchFuture>(
         self: &Arc<Self>,
         origin: &Origin,
         anew: bool,
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
-    ) -> Option<Arc<RobotsRecordState>>
-    where
-        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
-    {
+    ) -> Option<Arc<RobotsRecordState>> {
         let usable = |record: &Arc<RobotsRecordState>| !anew && record.look(now()) != RecordLook::MustFetch;
         if let Some(record) = self.records.get(origin).filter(usable) {
             return Some(record);
@@ -235,15 +224,12 @@ impl Robots {
     }
 
     /// Starts a fetch, unless one is running or, without `anew`, has just ended. `None` if too many are running.
-    fn begin<F>(
+    fn begin<F: FetchFuture>(
         self: &Arc<Self>,
         origin: &Origin,
         anew: bool,
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
-    ) -> Option<watch::Receiver<Option<FetchEnd>>>
-    where
-        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
-    {
+    ) -> Option<watch::Receiver<Option<FetchEnd>>> {
         let vacant = match self.fetches.entry(origin.clone()) {
             Entry::Occupied(under_way) => return Some(under_way.get().clone()),
             Entry::Vacant(vacant) => vacant,

@@ -1,30 +1,31 @@
 //! One HTTP/1.1 connection to an origin or a parent proxy, driven by the task that uses it.
 //!
 //! It has no task and no channel of its own: the client's task writes the request, reads the head and then the body
-//! (docs/decisions/0001-own-http1-client.md). So a request starts in the very poll in which [`Connection::send`] is
-//! first polled, which is what pacing counts from. If the client disconnects, its task drops the connection.
+//! (docs/decisions/0001-own-http1-client.md). So a request starts in the very poll in which
+//! [`Connection::poll_exchange`] is first polled, which is what pacing counts from. If the client disconnects, its task
+//! drops the connection.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use tokio::io::AsyncReadExt;
+use http_body::{Body, Frame};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::Instant;
 
-use super::error::UpstreamError;
+use super::body::RequestBody;
+use super::error::{BodyFault, UpstreamError};
 use super::head::{self, Head};
-use super::message::Message;
+use super::message::{Message, write_field};
 use super::pool::Destination;
 use super::stream::Stream;
-use super::transit::{Awaiting, InTransit, TransitWatch};
-use super::upload::{Upload, UploadError};
-use super::{Terms, Unanswered};
+use super::{Terms, chunked};
 use crate::clock;
 use crate::timeout_stream::{Deadline, TimeoutStream};
 
@@ -57,28 +58,6 @@ const FIRST_READ: usize = 8 * 1024;
 const LARGEST_READ: usize = 64 * 1024;
 /// Interim responses that are skipped. An origin that sends more fails the request.
 pub(super) const MOST_INTERIM: usize = 20;
-
-/// A connection whose response is awaited.
-pub(super) struct SentRequest {
-    connection: Box<Connection>,
-    is_head: bool,
-}
-
-impl InTransit for SentRequest {
-    fn has_sent_all(&self) -> bool {
-        self.connection.has_sent_all()
-    }
-}
-
-impl SentRequest {
-    /// Waits for the head of the response.
-    pub(super) async fn answer(mut self) -> Result<(Head, Box<Connection>), UpstreamError> {
-        // All of the request is written, so no other time limit begins.
-        let head = poll_fn(|cx| self.connection.poll_exchange(self.is_head, Duration::ZERO, cx)).await?;
-        self.connection.was_answered();
-        Ok((head, self.connection))
-    }
-}
 
 impl Connection {
     pub(super) fn new(stream: Stream, place: Destination, terms: Terms<'_>) -> Self {
@@ -118,19 +97,18 @@ impl Connection {
         self.idle_since
     }
 
-    /// Sends the request and waits for the head of the final response.
-    pub(super) async fn send(
-        mut self: Box<Self>,
-        message: Box<Message>,
-        response_timeout: Duration,
-        watch: &mut impl TransitWatch<SentRequest>,
-    ) -> Result<(Head, Box<Self>), Unanswered> {
-        if self.reused && self.stream.get_mut().is_stale() {
-            return Err(Unanswered { error: UpstreamError::Closed, again: Some(message) });
-        }
-        let mut is_started = false;
-        let (is_head, repeatable) = (message.is_head, message.repeatable && self.reused);
-        self.upload = Upload::new(*message);
+    pub(super) fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// Whether a reused connection turns out to be dead.
+    pub(super) fn is_stale(&mut self) -> bool {
+        self.reused && self.stream.get_mut().is_stale()
+    }
+
+    /// Begins a request. [`Connection::poll_exchange`] sends it.
+    pub(super) fn begin(&mut self, message: Message, response_timeout: Duration) {
+        self.upload = Upload::new(message);
         self.limit.listen();
         self.interim = 0;
         // The response timeout starts when the origin has the whole request.
@@ -139,39 +117,32 @@ impl Connection {
         } else {
             self.limit.clear();
         }
-        let mut awaiting = Awaiting::new(SentRequest { connection: self, is_head }, watch);
-        let outcome = poll_fn(|cx| {
-            let (SentRequest { connection, .. }, watch) = awaiting.parts();
-            let outcome = connection.poll_exchange(is_head, response_timeout, cx);
-            if !is_started && connection.upload.is_started() {
-                is_started = true;
-                watch.started();
-            }
-            outcome
-        })
-        .await;
-        let SentRequest { mut connection, .. } = awaiting.take();
-        match outcome {
-            Ok(head) => {
-                connection.was_answered();
-                Ok((head, connection))
-            }
-            Err(error) => {
-                let unanswered = error.is_unanswered() && !connection.limit.has_heard();
-                let again = (repeatable && unanswered).then(|| Box::new(connection.upload.into_message(is_head)));
-                Err(Unanswered { error, again })
-            }
-        }
+    }
+
+    /// Whether the origin has the head: that is when a request starts.
+    pub(super) fn has_started(&self) -> bool {
+        self.upload.started
+    }
+
+    /// Whether a byte of the response has come.
+    pub(super) fn has_heard(&self) -> bool {
+        self.limit.has_heard()
+    }
+
+    /// Returns the request without a body, to be sent again.
+    pub(super) fn into_message(self, is_head: bool) -> Message {
+        Message { head: self.upload.out, body: RequestBody::Empty, chunked: false, is_head, repeatable: true }
     }
 
     /// Notes that the head of a response has come.
-    fn was_answered(&mut self) {
+    pub(super) fn was_answered(&mut self) {
         self.reused = true;
         if !self.upload.is_live() {
             self.limit.each_within(self.idle);
         }
     }
 
+    /// Sends what is left of the request, and reads the head of the final response.
     pub(super) fn poll_exchange(
         &mut self,
         is_head: bool,
@@ -280,5 +251,135 @@ fn is_switch(head: &Head) -> bool {
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("place", &self.place).field("reused", &self.reused).finish_non_exhaustive()
+    }
+}
+
+/// The part of a request that is still to be written: the rest of its head, then its body piece by piece. The next
+/// piece is requested only when the last one has been written, so a slow origin slows its client down.
+#[derive(Debug)]
+struct Upload {
+    /// The bytes being written; those before `written` are done.
+    out: Vec<u8>,
+    written: usize,
+    body: RequestBody,
+    chunked: bool,
+    state: UploadState,
+    /// All of the head has been written.
+    started: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UploadState {
+    /// There may be more to write than `out`.
+    Flowing,
+    /// `out` is the last part.
+    Last,
+    Over,
+    Failed(io::ErrorKind),
+}
+
+#[derive(Debug)]
+enum UploadError {
+    /// The client's body failed.
+    Body(BodyFault),
+    /// The origin accepts no more.
+    Stream,
+}
+
+impl Upload {
+    fn new(message: Message) -> Self {
+        let state = if matches!(message.body, RequestBody::Empty) { UploadState::Last } else { UploadState::Flowing };
+        Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state, started: false }
+    }
+
+    /// Creates an upload with nothing left to write.
+    fn done() -> Self {
+        let (out, body) = (Vec::new(), RequestBody::Empty);
+        Upload { out, written: 0, body, chunked: false, state: UploadState::Over, started: true }
+    }
+
+    /// Writes as much as the origin accepts. Ready once everything is written.
+    fn push<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<Result<(), UploadError>> {
+        loop {
+            match self.state {
+                UploadState::Over => return Poll::Ready(Ok(())),
+                UploadState::Failed(_) => return Poll::Ready(Err(UploadError::Stream)),
+                UploadState::Flowing | UploadState::Last => {}
+            }
+            while self.written < self.out.len() {
+                match ready!(Pin::new(&mut *stream).poll_write(cx, &self.out[self.written..])) {
+                    Ok(0) => self.state = UploadState::Failed(io::ErrorKind::WriteZero),
+                    Ok(written) => self.written += written,
+                    Err(error) => self.state = UploadState::Failed(error.kind()),
+                }
+                if let UploadState::Failed(_) = self.state {
+                    return Poll::Ready(Err(UploadError::Stream));
+                }
+            }
+            // TLS accepts more than it has sent.
+            if let Err(error) = ready!(Pin::new(&mut *stream).poll_flush(cx)) {
+                self.state = UploadState::Failed(error.kind());
+                return Poll::Ready(Err(UploadError::Stream));
+            }
+            self.started = true;
+            if self.state == UploadState::Last {
+                self.state = UploadState::Over;
+                continue;
+            }
+            self.out.clear();
+            self.written = 0;
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => self.write_down(frame),
+                Some(Err(fault)) => {
+                    self.state = UploadState::Failed(io::ErrorKind::InvalidData);
+                    return Poll::Ready(Err(UploadError::Body(fault)));
+                }
+                None => {
+                    if self.chunked {
+                        self.out.extend_from_slice(chunked::END);
+                    }
+                    self.state = UploadState::Last;
+                }
+            }
+        }
+    }
+
+    fn write_down(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(content) if content.is_empty() => {}
+            Ok(content) if self.chunked => chunked::write(&mut self.out, &content),
+            Ok(content) => self.out.extend_from_slice(&content),
+            Err(frame) => {
+                if let (true, Ok(trailers)) = (self.chunked, frame.into_trailers()) {
+                    self.out.extend_from_slice(b"0\r\n");
+                    for (name, value) in &trailers {
+                        write_field(&mut self.out, name, value.as_bytes());
+                    }
+                    self.out.extend_from_slice(b"\r\n");
+                    self.state = UploadState::Last;
+                }
+            }
+        }
+    }
+
+    fn is_head_only(&self) -> bool {
+        matches!(self.body, RequestBody::Empty)
+    }
+
+    /// Whether there is more to write, and the origin may still accept it.
+    fn is_live(&self) -> bool {
+        matches!(self.state, UploadState::Flowing | UploadState::Last)
+    }
+
+    /// Whether the origin has all of the request.
+    fn is_over(&self) -> bool {
+        self.state == UploadState::Over
+    }
+
+    fn failure(&self) -> Option<io::ErrorKind> {
+        match self.state {
+            UploadState::Failed(kind) => Some(kind),
+            _ => None,
+        }
     }
 }

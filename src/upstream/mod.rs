@@ -13,6 +13,7 @@ mod error;
 pub mod fuzzing;
 mod guard;
 mod head;
+mod http1;
 mod http2;
 mod lookups;
 mod message;
@@ -25,23 +26,18 @@ mod resolve;
 mod stream;
 mod tls;
 mod tls_fault;
-mod transit;
-mod upload;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::Response;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use self::connection::{Connection, SentRequest};
-use self::head::Head;
-use self::http2::{Exchange, Limits, Link, Links, StreamOutcome, StreamSlot};
+use self::connection::Connection;
+use self::http2::{Limits, Link, Links, StreamOutcome, StreamSlot};
 use self::pool::{Destination, Pool};
-use self::reply::Lease;
-use self::transit::TransitWatch;
 
 pub use self::body::RequestBody;
 #[cfg(not(fuzzing))]
@@ -160,40 +156,6 @@ impl<W: SendWatch> SendWatch for FirstOnLink<'_, W> {
     }
 }
 
-/// Turns a request whose sender was dropped into an [`Orphan`].
-struct Relay<'a, W> {
-    watch: &'a mut W,
-    pool: &'a Arc<Pool>,
-    pool_per_host: usize,
-}
-
-impl<W: SendWatch> TransitWatch<SentRequest> for Relay<'_, W> {
-    fn started(&mut self) {
-        self.watch.started();
-    }
-
-    fn abandoned(&mut self, sending: SentRequest) {
-        let (pool, pool_per_host) = (self.pool.clone(), self.pool_per_host);
-        self.watch.abandoned(Orphan::new(async move {
-            let (Head { response, framing, keep_alive }, connection) = sending.answer().await?;
-            let lease = Lease { connection, pool, pool_per_host, keep_alive };
-            Ok(response.map(|()| Reply::new(framing, lease)))
-        }));
-    }
-}
-
-impl<W: SendWatch> TransitWatch<Exchange> for Relay<'_, W> {
-    fn started(&mut self) {
-        self.watch.started();
-    }
-
-    fn abandoned(&mut self, sending: Exchange) {
-        let peer = sending.peer();
-        let answer = async move { Ok(sending.answer().await?.map(|reply| Reply::shared(reply, peer))) };
-        self.watch.abandoned(Orphan::new(answer));
-    }
-}
-
 impl Upstream {
     pub fn new(resolver: Arc<Resolver>, metrics: Arc<Metrics>) -> Self {
         Upstream { resolver, pool: Arc::default(), links: Links::default(), metrics }
@@ -201,10 +163,10 @@ impl Upstream {
 
     /// Returns a connection to the origin, from the pool or new.
     pub async fn ready(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
-        let place = self.place(terms, origin)?;
-        if let Some(ready) = self.pooled(terms, &place, clock::now()) {
+        if let Some(ready) = self.at_hand(terms, origin, clock::now())? {
             return Ok(ready);
         }
+        let place = self.place(terms, origin)?;
         // Boxed, here and below: opening is rare, and otherwise every waiting request would include its space.
         Box::pin(self.open(terms, place, false)).await
     }
@@ -212,18 +174,15 @@ impl Upstream {
     /// Returns a connection to the origin from the pool, if there is one. A caller that does not use it at once must
     /// [put it back](Upstream::put_back).
     pub fn at_hand(&self, terms: Terms<'_>, origin: &Origin, now: Instant) -> Result<Option<Ready>, UpstreamError> {
-        Ok(self.pooled(terms, &self.place(terms, origin)?, now))
+        let place = self.place(terms, origin)?;
+        let connection = self.pool.take(&place, terms.config.keep_alive, terms.generation, now);
+        Ok(connection.map(|connection| Ready(ReadyKind::Own(connection))))
     }
 
     pub fn put_back(&self, terms: Terms<'_>, ready: Ready) {
         if let ReadyKind::Own(connection) = ready.0 {
             self.pool.put(connection, terms.config.pool_per_host);
         }
-    }
-
-    fn pooled(&self, terms: Terms<'_>, place: &Destination, now: Instant) -> Option<Ready> {
-        let connection = self.pool.take(place, terms.config.keep_alive, terms.generation, now)?;
-        Some(Ready(ReadyKind::Own(connection)))
     }
 
     /// Returns the addresses of the host, for lanes that are per address.
@@ -301,36 +260,13 @@ impl Upstream {
         mut watch: impl SendWatch,
     ) -> Result<Answer, Unanswered> {
         match ready.0 {
-            ReadyKind::Own(connection) => self.exchange(terms, connection, message, &mut watch).await,
+            ReadyKind::Own(connection) => http1::send(connection, message, terms, &self.pool, &mut watch).await,
             ReadyKind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, &mut watch)).await,
             ReadyKind::First(seat) => {
                 let mut watch = FirstOnLink { links: &self.links, link: seat.link().clone(), watch };
                 Box::pin(self.exchange_shared(terms, seat, message, &mut watch)).await
             }
         }
-    }
-
-    async fn exchange(
-        &self,
-        terms: Terms<'_>,
-        connection: Box<Connection>,
-        message: Box<Message>,
-        watch: &mut impl SendWatch,
-    ) -> Result<Answer, Unanswered> {
-        let pool_per_host = terms.config.pool_per_host;
-        let mut relay = Relay { watch, pool: &self.pool, pool_per_host };
-        let (Head { response, framing, keep_alive }, connection) =
-            connection.send(message, terms.config.response_timeout, &mut relay).await?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // The rest of the body would become the first bytes of the other protocol.
-            if !connection.has_sent_all() {
-                return Err(UpstreamError::Upgrade.into());
-            }
-            let (stream, early) = connection.into_stream();
-            return Ok(Answer::Switched(response, stream, early));
-        }
-        let lease = Lease { connection, pool: self.pool.clone(), pool_per_host, keep_alive };
-        Ok(Answer::Response(response.map(|()| Reply::new(framing, lease))))
     }
 
     async fn exchange_shared(
@@ -342,8 +278,7 @@ impl Upstream {
     ) -> Result<Answer, Unanswered> {
         let (place, peer) = (seat.place(), seat.link().peer());
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
-        let mut relay = Relay { watch, pool: &self.pool, pool_per_host: terms.config.pool_per_host };
-        match http2::send(seat, message, limits, &mut relay).await {
+        match http2::send(seat, message, limits, watch).await {
             Ok(response) => Ok(Answer::Response(response.map(|reply| Reply::shared(reply, peer)))),
             Err((unanswered, fate)) => {
                 if fate == StreamOutcome::Misplaced {

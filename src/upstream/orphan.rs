@@ -1,4 +1,4 @@
-//! A request that was sent and whose client no longer waits for the response.
+//! What becomes of a request that was sent if its client no longer waits for the response.
 //!
 //! The origin works on it all the same, and its response may contain rate limit fields that the next requests need to
 //! know, or other clients may wait for it. If the body is dropped, an HTTP/1.1 connection is closed, and an HTTP/2
@@ -27,6 +27,43 @@ pub trait SendWatch {
 impl<F: FnMut()> SendWatch for F {
     fn started(&mut self) {
         self();
+    }
+}
+
+/// A request that is being sent, over HTTP/1.1 or HTTP/2.
+pub(super) trait InTransit {
+    /// Whether the origin has all of the request.
+    fn has_sent_all(&self) -> bool;
+
+    /// Goes on without the client.
+    fn into_orphan(self) -> Orphan;
+}
+
+/// Passes the request to the watch if it is dropped while the response is awaited.
+pub(super) struct Awaiting<'a, S: InTransit, W: SendWatch> {
+    sending: Option<S>,
+    watch: &'a mut W,
+}
+
+impl<'a, S: InTransit, W: SendWatch> Awaiting<'a, S, W> {
+    pub(super) fn new(sending: S, watch: &'a mut W) -> Self {
+        Awaiting { sending: Some(sending), watch }
+    }
+
+    pub(super) fn parts(&mut self) -> (&mut S, &mut W) {
+        (self.sending.as_mut().expect("it is taken at the end"), self.watch)
+    }
+
+    pub(super) fn take(mut self) -> S {
+        self.sending.take().expect("it is taken once")
+    }
+}
+
+impl<S: InTransit, W: SendWatch> Drop for Awaiting<'_, S, W> {
+    fn drop(&mut self) {
+        if let Some(sending) = self.sending.take().filter(InTransit::has_sent_all) {
+            self.watch.abandoned(sending.into_orphan());
+        }
     }
 }
 

@@ -139,18 +139,13 @@ impl Coming {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        match ready!(self.poll_next(cx)) {
-            Ok(frame) => {
-                if frame.is_none() || self.is_over() {
-                    self.give_back();
-                }
-                Poll::Ready(frame.map(Ok))
-            }
-            Err(broken) => {
-                self.lease = None;
-                Poll::Ready(Some(Err(broken)))
-            }
+        let next = ready!(self.poll_next(cx));
+        if next.is_err() {
+            self.lease = None;
+        } else if matches!(next, Ok(None)) || self.is_over() {
+            self.give_back();
         }
+        Poll::Ready(next.transpose())
     }
 
     fn is_over(&self) -> bool {

@@ -11,8 +11,7 @@ use super::{LEAD, Lane};
 use crate::politeness::policy::Delays;
 use crate::politeness::queue::Rank;
 use crate::politeness::time::{Timestamp, whole_millis};
-use crate::politeness::turns::Turns;
-use crate::politeness::visit::{ClientId, Purpose, Ticket, Visit};
+use crate::politeness::visit::{ClientId, Ticket, Visit};
 
 impl Lane {
     /// Sets the lane's spacing for the visit that starts next.
@@ -51,21 +50,6 @@ impl Lane {
     /// Notes that a visit with this crawl delay joins.
     pub(super) fn mix(&mut self, asked: Duration) {
         self.mixed = (self.mixed && self.queued() > 0) || asked != self.delays.robots;
-    }
-
-    /// Returns whether a visit could claim a turn now. The visit must be alone in the lane.
-    pub(super) fn could_claim(&self, visit: &Visit, now: Timestamp) -> bool {
-        let asked = asked_of(visit);
-        let could = |turns: &Turns| match visit.purpose {
-            Purpose::AfterRobotsFetch => turns.check_after_fetch(now).is_ok(),
-            Purpose::Page | Purpose::RobotsFetch => turns.next_claim(now) <= now,
-        };
-        if asked == self.delays.robots {
-            return could(&self.turns);
-        }
-        let mut turns = self.turns.clone();
-        turns.change(self.spacing(&self.delays_for(asked, now)), now);
-        could(&turns)
     }
 
     /// Returns the parts of the delay for a visit with this crawl delay.

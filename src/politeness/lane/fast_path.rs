@@ -12,6 +12,7 @@ use super::crawl_delay::asked_of;
 use crate::politeness::breaker::Ruling;
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
+use crate::politeness::turns::Turns;
 use crate::politeness::visit::{PagePart, Purpose, Ticket, Visit, VisitOutcome};
 use crate::politeness::visit_table::{Phase, VisitEntry};
 
@@ -26,15 +27,16 @@ impl Lane {
             return Some(ticket);
         }
         let ticket = self.enter_free(visit, Phase::Claimed, now)?;
-        let is_claimed = self.claim_for(visit.purpose, now);
-        debug_assert!(is_claimed, "it could be claimed just now");
+        self.turns.give();
         self.flying.push(ticket.number);
         Some(ticket)
     }
 
     /// Admits a visit in this phase, if the host is free.
     pub(super) fn enter_free(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Option<Ticket> {
-        self.set_aside(now);
+        if self.in_flight() >= self.concurrency() {
+            self.set_aside(now);
+        }
         if !(self.is_free_for(visit, now) && self.could_claim(visit, now)) {
             return None;
         }
@@ -103,18 +105,35 @@ impl Lane {
     fn is_free_for(&self, visit: &Visit, now: Timestamp) -> bool {
         let rides = visit.part != PagePart::No && self.waits_for_ride(visit, now);
         let comes_first = self.called.is_empty() && self.returns.is_none() && !rides;
-        let has_room = self.has_room() && self.has_place_for(visit, now) && self.may_hold(visit.client);
-        comes_first && has_room && self.ruling(visit.origin, visit.client, now) == Ruling::Free
+        let has_room = self.has_room() && self.may_hold(visit.client);
+        comes_first && has_room && (self.lessons.is_none() || self.lessons_allow(visit, now))
+    }
+
+    /// Returns whether what was learned from the host leaves a place for this visit: how many places there are depends
+    /// on its crawl delay, and its origin may be failing.
+    fn lessons_allow(&self, visit: &Visit, now: Timestamp) -> bool {
+        let has_place = self.in_flight() < self.concurrency_for(asked_of(visit), now);
+        has_place && self.ruling(visit.origin, visit.client, now) == Ruling::Free
+    }
+
+    /// Returns whether a visit could claim a turn now. The visit must be alone in the lane.
+    fn could_claim(&self, visit: &Visit, now: Timestamp) -> bool {
+        let asked = asked_of(visit);
+        let could = |turns: &Turns| match visit.purpose {
+            Purpose::AfterRobotsFetch => turns.check_after_fetch(now).is_ok(),
+            Purpose::Page | Purpose::RobotsFetch => turns.next_claim(now) <= now,
+        };
+        if asked == self.delays.robots {
+            return could(&self.turns);
+        }
+        let mut turns = self.turns.clone();
+        turns.change(self.spacing(&self.delays_for(asked, now)), now);
+        could(&turns)
     }
 
     /// Returns whether only the turn can delay a visit that is alone in the lane.
     fn has_room(&self) -> bool {
         self.queue.is_empty() && self.has_place()
-    }
-
-    /// Returns whether there is a place by the crawl delay of this visit: how many places there are depends on it.
-    fn has_place_for(&self, visit: &Visit, now: Timestamp) -> bool {
-        self.lessons.is_none() || self.in_flight() < self.concurrency_for(asked_of(visit), now)
     }
 
     fn has_place(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Held, Lane};
 use crate::politeness::breaker::{self, Tolerance, VisitEnding};
 use crate::politeness::breakers::Breakers;
-use crate::politeness::pace::{self, Cause, Epoch, Hold, Learner, Learning, Pace, PaceLoad, PaceReport, What};
+use crate::politeness::pace::{self, Cause, Hold, Learner, Learning, Pace, PaceLoad, PaceReport, What};
 use crate::politeness::policy::LearningPolicy;
 use crate::politeness::retries::Budget;
 use crate::politeness::signals::{PaceSignal, Signals};
@@ -156,16 +156,18 @@ impl Lane {
         self.places.part(pace.concurrency(self.policy.concurrency, base, learning, now).max(1) as usize)
     }
 
-    /// Counts a request that is sent. Returns the epoch with which its answer must be reported.
-    pub(super) fn count_send(&mut self, retry: bool, now: Timestamp) -> Option<Epoch> {
+    /// Counts a request that is sent, and notes the epoch with which its answer must be reported.
+    pub(super) fn count_send(&mut self, ticket: Ticket, retry: bool, now: Timestamp) {
         let (load, base) = (self.load(), self.base());
-        let lessons = self.lessons.as_mut()?;
+        let Some(lessons) = &mut self.lessons else { return };
         if !retry {
             lessons.retries.sent(lessons.retry_share);
         }
         let epoch = lessons.pace.sent(load, base, &lessons.learning, now);
         self.respace(now);
-        Some(epoch.of_retry(retry))
+        if let Some(entry) = self.roll.get_mut(ticket) {
+            entry.epoch = Some(epoch.of_retry(retry));
+        }
     }
 
     fn learn(

@@ -127,7 +127,7 @@ impl Lane {
     /// Notes that a turn was sent, on which parts of its client may ride.
     pub(super) fn open_ride(&mut self, client: ClientId, purpose: Purpose, part: PagePart, now: Timestamp) {
         // The page that follows a robots.txt fetch takes one turn with it.
-        if self.policy.count == Counts::Pages && purpose != Purpose::RobotsFetch {
+        if purpose != Purpose::RobotsFetch {
             self.riding.get_or_insert_default().book.turn(client, part != PagePart::Data, now);
             self.audit.turn();
         }

@@ -77,7 +77,7 @@ impl Shadow {
         self.came += 1;
     }
 
-    fn sent(&mut self, ticket: Ticket, now: Timestamp) {
+    pub(super) fn sent(&mut self, ticket: Ticket, now: Timestamp) {
         if let Some(guest) = self.here.iter_mut().find(|guest| guest.ticket == ticket) {
             guest.sent = Some(now);
         }
@@ -163,16 +163,7 @@ impl Lane {
         shadow.start(ticket, room, now).map(|(_, start)| start)
     }
 
-    pub(super) fn shadow_is_sent(&mut self, ticket: Ticket, now: Timestamp) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.sent(ticket, now);
-        }
-    }
-
     pub(super) fn shadow_leaves(&mut self, ticket: Ticket, now: Timestamp) {
-        if self.shadow.is_none() {
-            return;
-        }
         let room = self.room();
         if let Some(shadow) = &mut self.shadow {
             shadow.leave(ticket, room, now);

@@ -55,9 +55,13 @@ pub(crate) struct Inside {
 
 impl Client {
     pub(crate) fn new(shared: &Shared, peer: SocketAddr, limit: Arc<Deadline>, open: Arc<OpenClient>) -> Self {
+        Client::of(peer, shared.gate.client(peer.ip().to_canonical()), limit, open)
+    }
+
+    fn of(peer: SocketAddr, id: ClientId, limit: Arc<Deadline>, open: Arc<OpenClient>) -> Self {
         Client {
             peer,
-            id: shared.gate.client(peer.ip().to_canonical()),
+            id,
             limit,
             many_at_once: false,
             busy: AtomicUsize::new(0),
@@ -80,20 +84,7 @@ impl Client {
     pub(crate) fn within(&self, inside: Inside, many_at_once: bool) -> Self {
         let limit = Arc::new(Deadline::watched());
         self.open.follow(&limit);
-        Client {
-            peer: self.peer,
-            id: self.id,
-            limit,
-            many_at_once,
-            busy: AtomicUsize::new(0),
-            asked: AtomicU64::new(0),
-            ends_by_close: AtomicBool::new(false),
-            inside: Some(inside),
-            met: AtomicU64::new(0),
-            heavy: AtomicUsize::new(0),
-            untaken: Mutex::default(),
-            open: self.open.clone(),
-        }
+        Client { many_at_once, inside: Some(inside), ..Client::of(self.peer, self.id, limit, self.open.clone()) }
     }
 
     pub(crate) fn inside(&self) -> Option<&Inside> {

@@ -1,10 +1,9 @@
-//! How a client's connection begins: with plain HTTP, or with TLS to the proxy itself.
+//! TLS to the proxy itself, for clients that connect to `tls.listen`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -18,26 +17,12 @@ use crate::proxy::Worker;
 use crate::proxy::tunnel::ca_rejections::Rejection;
 use crate::telemetry::{LogLimiter, REPEAT};
 
-/// What the clients of a listener speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListenerProtocol {
-    Plain,
-    Tls,
-}
-
 /// Sent to clients that do not speak TLS where it is expected: they cannot be told over TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.1 400 This port speaks TLS (curtsy)\r\n\
     Connection: close\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n";
 
-/// Serves the client until either side ends the connection.
-pub(crate) async fn open(door: ListenerProtocol, worker: Arc<Worker>, stream: TcpStream, client: Client) {
-    match door {
-        ListenerProtocol::Plain => serve::http1(worker, stream.into(), Arc::new(client)).await,
-        ListenerProtocol::Tls => Box::pin(greet(worker, stream.into(), client)).await,
-    }
-}
-
-async fn greet(worker: Arc<Worker>, near: ClientStream, client: Client) {
+/// Shakes hands with the client, then serves it until either side ends the connection.
+pub(crate) async fn greet(worker: Arc<Worker>, near: ClientStream, client: Client) {
     let settings = worker.shared.settings.load_full();
     let patience = settings.config.limits.head_timeout;
     let Some(own) = settings.own.as_ref().map(|own| own.config()) else { return };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::{Client, OpenClient};
-use super::handshake::{self, ListenerProtocol};
+use super::{handshake, serve};
 use crate::connections::GivesWay;
 use crate::proxy::Shared;
 use crate::shutdown::{Live, Working};
@@ -25,6 +25,13 @@ pub struct Worker {
     pub(crate) upstream: Upstream,
     /// Connections and tunnels that a stop waits for.
     pub(crate) live: Live,
+}
+
+/// What the clients of a listener speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListenerProtocol {
+    Plain,
+    Tls,
 }
 
 /// The pause after an error of accept, so that a full file table does not become a busy loop.
@@ -108,7 +115,10 @@ fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Listene
     let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
     tokio::spawn(async move {
         let _working = working;
-        handshake::open(door, worker, stream, client).await;
+        match door {
+            ListenerProtocol::Plain => serve::http1(worker, stream.into(), Arc::new(client)).await,
+            ListenerProtocol::Tls => Box::pin(handshake::greet(worker, stream.into(), client)).await,
+        }
     });
 }
 

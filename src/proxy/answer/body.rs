@@ -10,7 +10,7 @@ use crate::cache::Pieces;
 use crate::cache::disk::LargeBody;
 use crate::politeness::reuse::storing::NotStored;
 use crate::proxy::cached::StoreTap;
-use crate::proxy::request::in_flight::InFlight;
+use crate::proxy::request::client_request::InFlight;
 use crate::proxy::robots::capture::RobotsCapture;
 use crate::proxy::sharing::body::BodyReader;
 use crate::upstream::{Broken, Reply};

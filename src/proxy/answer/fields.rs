@@ -10,7 +10,7 @@ use http::header::{HeaderName, HeaderValue};
 
 use crate::gate::{Account, Permit};
 use crate::metrics::A_MOMENT;
-use crate::proxy::request::identity::Identity;
+use crate::proxy::request::headers::Identity;
 use crate::proxy::robots::ask::Warning;
 
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");

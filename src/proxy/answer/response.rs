@@ -9,7 +9,7 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::texts::RefusalText;
 use crate::config::Responses;
-use crate::proxy::request::identity::Identity;
+use crate::proxy::request::headers::Identity;
 use crate::telemetry::wrapped;
 
 /// The parts of a request that an answer needs.

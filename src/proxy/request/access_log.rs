@@ -18,7 +18,6 @@ use serde_json::json;
 
 use crate::clock;
 use crate::config::{self, QueryStrings};
-use crate::politeness::HostKey;
 use crate::telemetry::{json_text, misleads};
 
 /// Lines that may wait for the writer: a second's worth at the highest rate measured.
@@ -56,8 +55,6 @@ pub(crate) struct LogEntry {
     pub(crate) name: Option<String>,
     pub(crate) method: String,
     pub(crate) url: String,
-    /// The host that the request is for, once that is known.
-    pub(crate) host: Option<HostKey>,
     /// A Curtsy-Error code, if curtsy answered itself.
     pub(crate) error: Option<&'static str>,
     pub(crate) origin: Option<Duration>,
@@ -144,7 +141,6 @@ impl LogEntry {
             name: None,
             method: method.to_string(),
             url,
-            host: None,
             error: None,
             origin: None,
             wait: Duration::ZERO,

@@ -1,27 +1,33 @@
 //! A request of a client while curtsy works on it: the worker and the settings that it began with, the client, and what
-//! is counted and logged when it ends. Every step on the path of a request is handed this one value.
+//! is counted and logged when it ends, however it ends. Every step on the path of a request is handed this one value.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Response};
+use tokio::time::Instant;
 
-use super::access_log::LogEntry;
-use super::in_flight::InFlight;
+use super::access_log::{CutBy, Ending, LogEntry};
 use super::label::{self, ClientName};
 use super::options::{self, Peer};
+use crate::clock;
 use crate::config::Key;
-use crate::gate::Permit;
-use crate::metrics::clients::ClientIdentity;
-use crate::metrics::{RequestKind, RequestOutcome};
+use crate::events::REQUEST;
+use crate::gate::{Account, Permit, at, now};
+use crate::metrics::clients::{ClientEnding, ClientIdentity};
+use crate::metrics::savings::Saved;
+use crate::metrics::{DisconnectStage, RequestKind, RequestOutcome};
 use crate::politeness::HostKey;
-use crate::politeness::visit::ClientId;
+use crate::politeness::visit::{self, ClientId};
 use crate::proxy::accept::client::Client;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::Refusal;
 use crate::proxy::{Settings, Shared, Worker};
 use crate::timeout_stream::Deadline;
+use crate::upstream::Broken;
 
 pub(crate) struct ClientRequest {
     pub(crate) worker: Arc<Worker>,
@@ -29,8 +35,6 @@ pub(crate) struct ClientRequest {
     pub(crate) client: Arc<Client>,
     /// The name that the client was admitted by: a proxy user, or what the client calls itself.
     pub(crate) user: Option<String>,
-    /// The host that it asks for, once that is known.
-    pub(crate) host: Option<HostKey>,
     /// `None` once a tunnel has taken it over.
     in_flight: Option<Box<InFlight>>,
 }
@@ -44,11 +48,32 @@ impl ClientRequest {
         kind: RequestKind,
         entry: Option<Box<LogEntry>>,
     ) -> Self {
-        let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, kind, entry);
+        let (shared, limits, number) = (&worker.shared, &settings.config.limits, client.is_busy());
+        shared.metrics.inflight.inc();
         if let Some(origin) = client.first_asked_inside() {
-            worker.shared.untrusting.note_trust(client.peer.ip(), &origin.host);
+            shared.untrusting.note_trust(client.peer.ip(), &origin.host);
         }
-        ClientRequest { worker, settings, client, user: None, host: None, in_flight: Some(in_flight) }
+        let in_flight = Box::new(InFlight {
+            shared: shared.clone(),
+            client: client.clone(),
+            idle: limits.client_idle,
+            head_timeout: limits.head_timeout,
+            kind,
+            outcome: None,
+            complete: false,
+            status: 0,
+            bytes: 0,
+            served: 0,
+            entry: entry.map(|entry| (entry, clock::now())),
+            permit: None,
+            code: None,
+            counted_for: AtomicU64::new(0),
+            host: None,
+            saved_at: None,
+            number,
+            replaced: false,
+        });
+        ClientRequest { worker, settings, client, user: None, in_flight: Some(in_flight) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -101,28 +126,29 @@ impl ClientRequest {
             self.shared().metrics.clients.meet(&who, label::program);
         }
         if let Some(in_flight) = &self.in_flight {
-            in_flight.is_of(id);
+            in_flight.counted_for.store(id.0, Relaxed);
         }
     }
 
     /// Notes the user that was admitted.
     pub(crate) fn admitted(&mut self, user: Option<String>, headers: &HeaderMap) {
         self.user = user;
-        if self.entry().is_some() {
-            let user = self.user.clone().filter(|_| self.settings.users.is_some());
-            let name = self.name(headers).map(str::to_owned);
-            if let Some(entry) = self.entry() {
-                (entry.user, entry.name) = (user, name);
-            }
+        if let Some(entry) = self.in_flight.as_mut().and_then(|in_flight| in_flight.entry()) {
+            entry.name = self.user.clone().or_else(|| options::name(headers).map(str::to_owned));
+            entry.user = self.user.clone().filter(|_| self.settings.users.is_some());
         }
     }
 
     /// Notes the host that the request is for.
     pub(crate) fn asks_for(&mut self, host: &HostKey) {
-        self.host = Some(host.clone());
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.asks_for(host);
+            in_flight.host = Some(host.clone());
         }
+    }
+
+    /// The host that the request is for, once that is known.
+    pub(crate) fn host(&self) -> Option<&HostKey> {
+        self.in_flight.as_ref()?.host.as_ref()
     }
 
     /// The log entry, if requests are logged.
@@ -133,7 +159,7 @@ impl ClientRequest {
     /// Notes the answer.
     pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.answered(status, outcome);
+            (in_flight.status, in_flight.outcome) = (status, Some(outcome));
         }
     }
 
@@ -147,20 +173,22 @@ impl ClientRequest {
     /// Notes whose budget the cache saved: depending on `politeness.key`, that of the domain or of the address that the
     /// answer came from.
     pub(crate) fn saves(&mut self, address: Option<IpAddr>) {
-        let budget = match (self.settings.config.pacing.key, &self.host, address) {
+        let budget = match (self.settings.config.pacing.key, self.host(), address) {
             (Key::Domain, Some(host), _) => host.domain(),
             (Key::Ip, _, Some(address)) => address.into(),
             _ => return,
         };
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.saves_at(budget);
+            in_flight.saved_at = Some(budget);
         }
     }
 
     /// Notes that curtsy answers with a refusal.
     pub(crate) fn refused(&mut self, status: u16, outcome: RequestOutcome, code: &'static str) {
+        self.answered(status, outcome);
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.refused(status, outcome, code);
+            in_flight.code = Some(code);
+            in_flight.entry().into_iter().for_each(|entry| entry.error = Some(code));
         }
     }
 
@@ -189,7 +217,6 @@ impl ClientRequest {
             settings: self.settings.clone(),
             client: self.client.clone(),
             user: self.user.take(),
-            host: self.host.take(),
             in_flight: self.in_flight.take(),
         }
     }
@@ -199,6 +226,217 @@ impl ClientRequest {
         match self.in_flight {
             Some(in_flight) => response.map(|body| body.keeping(in_flight)),
             None => response,
+        }
+    }
+}
+
+/// A request from its arrival to its last byte: what is counted and logged when it ends.
+///
+/// Dropping it settles everything, so no path can forget to: a client that disconnects, an origin that breaks off, a
+/// panic. Always boxed, because the value is handed on many times.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    shared: Arc<Shared>,
+    /// When this request is over, its connection waits for the next one.
+    client: Arc<Client>,
+    idle: Duration,
+    head_timeout: Duration,
+    kind: RequestKind,
+    /// `None` while no answer is known: dropping it then means that the client disconnected.
+    outcome: Option<RequestOutcome>,
+    complete: bool,
+    status: u16,
+    bytes: u64,
+    /// Bytes that came from the cache, of `bytes`.
+    served: u64,
+    /// The log entry and when the request began. Only if there is an access log, an event listener or a tally.
+    entry: Option<(Box<LogEntry>, Instant)>,
+    /// Settled when the request ends.
+    permit: Option<Permit>,
+    /// The Curtsy-Error code, if curtsy refused the request.
+    code: Option<&'static str>,
+    /// The number of the client that it is counted for; 0 until its name is known.
+    counted_for: AtomicU64,
+    host: Option<HostKey>,
+    /// The host whose budget the cache saved, if it has another name.
+    saved_at: Option<HostKey>,
+    /// Distinguishes the answers on one connection.
+    number: u64,
+    /// Other requests are counted and logged instead of this one.
+    replaced: bool,
+}
+
+impl InFlight {
+    /// Holds the permit until the request is over.
+    pub(crate) fn keep(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    pub(crate) fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
+    }
+
+    pub(crate) fn permit_mut(&mut self) -> Option<&mut Permit> {
+        self.permit.as_mut()
+    }
+
+    /// Gives the permit back before the request is over.
+    pub(crate) fn release(&mut self) {
+        self.permit = None;
+    }
+
+    pub(crate) fn entry(&mut self) -> Option<&mut LogEntry> {
+        self.entry.as_mut().map(|(entry, _)| &mut **entry)
+    }
+
+    /// Counts a piece of an origin's answer that is handed on.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.down(bytes as u64);
+        self.sent(bytes);
+    }
+
+    /// Counts a piece of curtsy's own answer that is handed on.
+    pub(crate) fn said(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.own(bytes as u64);
+        self.sent(bytes);
+    }
+
+    /// Counts a piece of a stored answer that is handed on.
+    pub(crate) fn served(&mut self, bytes: usize) {
+        self.shared.metrics.cache.served_bytes.inc_by(bytes as u64);
+        self.served += bytes as u64;
+        self.sent(bytes);
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.client.is_handed_on(self.number);
+    }
+
+    /// Adds the bytes that a tunnel has handed on. The metrics have counted them already.
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Notes that the client has taken what it was sent.
+    pub(crate) fn taken(&self) {
+        self.client.is_taken(self.number);
+    }
+
+    /// Publishes the request to event listeners.
+    fn tell(&self, entry: &LogEntry, took: Duration) {
+        if !self.shared.events.is_watched() {
+            return;
+        }
+        let url = label::without_query(&entry.url);
+        let ending = Ending {
+            status: self.status,
+            bytes: self.bytes,
+            took,
+            cut_by: self.cut_by(),
+            why: self.permit.as_ref().and_then(Permit::account).map(Account::why),
+        };
+        self.shared.events.tell(REQUEST, self.host.as_ref().map(HostKey::as_str), || entry.told(&url, &ending));
+    }
+
+    /// Counts the request in the tally. A request for curtsy itself is not a visit.
+    fn count(&self, entry: &LogEntry) {
+        let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
+        let own = outcome == RequestOutcome::Rejected && entry.error.is_none();
+        if own || !self.shared.metrics.tally.is_kept() {
+            return;
+        }
+        if let Some(host) = &self.host {
+            self.shared.count_in_tally(host, |row| {
+                row.ended(outcome, entry.error);
+                row.shared += u64::from(outcome == RequestOutcome::Cached && entry.cache == Some("shared"));
+            });
+        }
+    }
+
+    /// Counts the request for its client; for its address, if it was refused before its name was known.
+    fn count_for_client(&self, outcome: RequestOutcome, now: Instant) {
+        let clients = &self.shared.metrics.clients;
+        let mut id = ClientId(self.counted_for.load(Relaxed));
+        if id == ClientId(0) {
+            id = self.client.id;
+            let address = self.client.peer.ip();
+            let who = ClientIdentity { id, name: None, logs_in: false, address, agent: b"" };
+            clients.meet(&who, |_| String::new());
+        }
+        let (host, code) = (self.host.as_ref(), self.code);
+        if !clients.ended(id, &ClientEnding { host, kind: self.kind, outcome, code, bytes: self.bytes, now }) {
+            self.client.is_forgotten();
+        }
+    }
+
+    /// Counts what the cache saved for the host.
+    fn count_savings(&self, outcome: RequestOutcome) {
+        let requests = u64::from(outcome == RequestOutcome::Cached);
+        if let Some(host) = self.saved_at.as_ref().or(self.host.as_ref()).filter(|_| requests > 0 || self.served > 0) {
+            self.shared.metrics.saved(host, Saved { requests, bytes: self.served });
+        }
+    }
+
+    /// Ends a tunnel that curtsy looks into: the requests inside are counted instead.
+    #[expect(clippy::boxed_local, reason = "this consumes the value, which every caller has in a box")]
+    pub(crate) fn replaced(mut self: Box<Self>) {
+        self.replaced = true;
+    }
+
+    /// Notes that the origin broke off in the middle of its answer: a failure of the origin, not a client that
+    /// disconnected.
+    pub(crate) fn truncated(&mut self, broken: Broken) {
+        self.outcome = Some(RequestOutcome::Truncated);
+        self.shared.metrics.origin_error(match broken {
+            Broken::Truncated | Broken::Reset => "truncated",
+            Broken::TimedOut => "timeout",
+            Broken::Malformed => "protocol",
+        });
+        if let Some(permit) = &mut self.permit {
+            permit.report(visit::VisitOutcome::Truncated, now());
+        }
+    }
+
+    /// The side that cut short an answer that is not complete.
+    fn cut_by(&self) -> Option<CutBy> {
+        match (self.complete, self.outcome) {
+            (true, _) => None,
+            (false, Some(RequestOutcome::Truncated)) => Some(CutBy::Origin),
+            (false, _) => Some(CutBy::Client),
+        }
+    }
+
+    /// Notes that all of the answer was handed on.
+    pub(crate) fn completed(&mut self) {
+        self.complete = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let (metrics, now) = (&self.shared.metrics, clock::now());
+        metrics.inflight.dec();
+        self.taken();
+        self.client.is_idle(self.idle, self.head_timeout, now);
+        if self.replaced {
+            return;
+        }
+        let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
+        metrics.request(self.kind, outcome);
+        self.count_for_client(outcome, now);
+        self.count_savings(outcome);
+        if matches!(self.outcome, Some(RequestOutcome::Forwarded | RequestOutcome::Cached)) && !self.complete {
+            metrics.disconnect(DisconnectStage::Response);
+        }
+        if let Some((entry, began)) = self.entry.take() {
+            let took = now.duration_since(began);
+            self.count(&entry);
+            self.shared.access_log.write(&entry, self.status, self.bytes, took, self.cut_by());
+            self.tell(&entry, took);
+        }
+        if let Some(permit) = self.permit.take() {
+            permit.leave(at(now));
         }
     }
 }

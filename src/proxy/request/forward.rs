@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{EXPECT, USER_AGENT};
+use http::header::EXPECT;
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -11,10 +11,10 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::client_request::ClientRequest;
-use super::identity::Identity;
+use super::headers::Identity;
 use super::label::ClientName;
 use super::options::RequestOptions;
-use super::{headers, label, large_heads, max_forwards};
+use super::{check, headers, label};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::RequestOutcome;
@@ -22,10 +22,10 @@ use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, PagePart, Visit};
 use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
-use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
+use crate::proxy::answer::failure::Failure;
 use crate::proxy::answer::fields;
 use crate::proxy::cached::{self, CacheStep, Confirmation, Looked, Passing};
-use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
+use crate::proxy::robots::ask::{RobotsQuestion, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
 use crate::proxy::sharing::answer::Share;
 use crate::proxy::sharing::flights::Membership;
@@ -38,9 +38,6 @@ use crate::proxy::visit::send::{Delivered, Delivery, Sent};
 use crate::proxy::{Settings, Shared};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
-/// No registered method is longer than 17 characters; a longer one is an attempt at something else.
-const LONGEST_METHOD: usize = 32;
-
 /// Checks a request, asks robots.txt about it, sends it to its origin in its turn, and returns the answer.
 pub(crate) async fn forward(
     request: &mut ClientRequest,
@@ -48,8 +45,7 @@ pub(crate) async fn forward(
     mut parts: Box<Parts>,
     incoming: Incoming,
 ) -> Result<Response<Body>, Failure> {
-    check(request, &mut parts)?;
-    if let Some(response) = max_forwards::answer(&mut parts)? {
+    if let Some(response) = check::check(request, &mut parts)? {
         return Ok(request.answer_itself(response));
     }
     let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
@@ -59,9 +55,12 @@ pub(crate) async fn forward(
     let visit = Visit { part: page_part(request, &parts, visit.client), may_share, ..visit };
     request.counts_for_client(visit.client, who.name, &parts.headers);
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
-    let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
+    let asking = RobotsQuestion::about_page(request, origin, &parts);
+    let heard = asking.ask(&visit, || label::of_head(who, origin, &parts)).await;
+    let heard = heard.inspect_err(|failure| job.ended(request.shared(), &request.settings, failure))?;
     let visit = heard.apply(visit);
-    let on_disk = cached::from_disk(request, origin, &parts).await;
+    let has_disk = request.shared().cache.disk.is_some();
+    let on_disk = if has_disk { cached::from_disk(request, origin, &parts).await } else { None };
     let step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
         Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
         Looked::Ask(step) => step,
@@ -119,20 +118,6 @@ fn page_part(request: &ClientRequest, parts: &Parts, client: ClientId) -> PagePa
     if request.settings.counts_pages { request.shared().browsers.part(client, &parts.headers) } else { PagePart::No }
 }
 
-async fn ask_robots(
-    request: &ClientRequest,
-    origin: &Origin,
-    parts: &Parts,
-    visit: &Visit,
-    job: &Job,
-) -> Result<RobotsVerdict, Failure> {
-    let who = ClientName { name: job.name(), address: request.address() };
-    let about = RobotsSubject::page(&request.settings, parts);
-    let asking = RobotsQuestion { request, origin, user_agent: parts.headers.get(USER_AGENT), about };
-    let heard = asking.ask(visit, || label::of_head(who, origin, parts)).await;
-    heard.inspect_err(|failure| job.ended(request.shared(), &request.settings, failure))
-}
-
 /// A request as it is sent to its origin.
 struct Outgoing {
     message: Box<Message>,
@@ -169,7 +154,9 @@ async fn send(
 ) -> Result<Delivered, Failure> {
     let Outgoing { message, safe, keep_body, upgrade } = outgoing;
     let (worker, settings) = (&request.worker, &request.settings);
-    let _heavy = large_heads::weigh(request.shared(), &request.client, message.head_size())?;
+    let size = message.head_size();
+    let is_large = size > check::USUAL_HEAD;
+    let _large = if is_large { Some(check::weigh(request.shared(), &request.client, size)?) } else { None };
     let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
     let who = ClientName { name: job.name(), address: request.address() };
@@ -309,16 +296,4 @@ fn pass_share(request: &mut ClientRequest, share: Share, step: &CacheStep, warni
 fn canonical(origin: &Origin, uri: Uri) -> Uri {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
-}
-
-fn check(request: &ClientRequest, parts: &mut Parts) -> Result<(), Failure> {
-    if parts.method.as_str().len() > LONGEST_METHOD {
-        return Err(BadRequest::Method.into());
-    }
-    headers::check_expectation(&parts.headers, parts.version)?;
-    headers::check_framing(&mut parts.headers)?;
-    if request.shared().identity.has_signed(&parts.headers) {
-        return Err(Refusal::Loop.into());
-    }
-    Ok(())
 }

@@ -129,7 +129,7 @@ fn refuse(request: &mut ClientRequest, asked: &RequestSummary, failure: &Failure
     let mut words = failure.words();
     let (worker, settings) = (request.worker.clone(), request.settings.clone());
     let shared = &worker.shared;
-    if let (Failure::Refused(Refusal::Lane(LaneRefusal::WaitTooLong { .. })), Some(host)) = (failure, &request.host) {
+    if let (Failure::Refused(Refusal::Lane(LaneRefusal::WaitTooLong { .. })), Some(host)) = (failure, request.host()) {
         words.name_limit(shared.gate.policy(host).max_wait);
     }
     let id = shared.answers.fetch_add(1, Relaxed);
@@ -146,7 +146,7 @@ fn refuse(request: &mut ClientRequest, asked: &RequestSummary, failure: &Failure
         detail = words.detail
     );
     request.refused(words.status.as_u16(), words.outcome, words.code);
-    let (host, is_connect) = (request.host.as_ref().map(HostKey::as_str), asked.method == Method::CONNECT);
+    let (host, is_connect) = (request.host().map(HostKey::as_str), asked.method == Method::CONNECT);
     let asked = AnsweredRequest { url: &asked.url, host, form: asked.form, is_connect, id };
     response::respond(&words, &asked, &shared.identity, &settings.config.responses)
 }

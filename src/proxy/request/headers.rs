@@ -1,4 +1,4 @@
-//! Decides which header fields pass, in both directions (RFC 9110, section 7.6).
+//! Decides which header fields pass, in both directions (RFC 9110, section 7.6), and signs messages with Via.
 //!
 //! Fields that concern one connection are removed: `Connection`, the fields it names, and the well-known ones. curtsy's
 //! own fields (`Curtsy-*`) never pass either way. `Host` is written anew. Everything else passes, and fields of one
@@ -6,13 +6,12 @@
 
 use std::mem;
 
+use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri, Version};
 
-use super::identity::Identity;
 use crate::politeness::Origin;
-use crate::proxy::answer::failure::BadRequest;
 
 /// Upgrades are passed on for this protocol only: `h2c` and unknown protocols would open a tunnel past every check.
 const WEBSOCKET: &str = "websocket";
@@ -23,7 +22,9 @@ pub(crate) fn outgoing(parts: &mut Parts, origin: &Origin, upgrade: bool, identi
     let headers = &mut parts.headers;
     let wants_trailers = accepts_trailers(headers);
     let hole = strip(headers, |name| is_own(name) || *name == header::EXPECT);
-    set_host(headers, origin, &parts.uri);
+    if !names_origin(headers, origin, &parts.uri) {
+        set_host(headers, origin);
+    }
     if received == Version::HTTP_2 {
         join_cookies(headers);
     }
@@ -55,57 +56,15 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
 }
 
-/// Refuses every expectation but `100-continue`, the only one there is (RFC 9110, section 10.1.1). HTTP/1.0 has none.
-pub(crate) fn check_expectation(headers: &HeaderMap, version: Version) -> Result<(), BadRequest> {
-    match headers.get(header::EXPECT) {
-        Some(value) if version == Version::HTTP_11 && !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
-            Err(BadRequest::Expectation)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses every transfer coding but `chunked`, which hyper decodes: any other would reach the origin still applied,
-/// but not announced.
-pub(crate) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
-    check_lengths(headers)?;
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => Ok(()),
-        (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => Err(BadRequest::TransferCoding),
-    }
-}
-
-/// Makes one length of several equal ones (RFC 9112, section 6.3). Refuses lengths that differ or are not plain
-/// numbers.
-fn check_lengths(headers: &mut HeaderMap) -> Result<(), BadRequest> {
-    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(first) = lengths.next().cloned() else { return Ok(()) };
-    let mut others = lengths.peekable();
-    let is_repeated = others.peek().is_some();
-    if !is_length(first.as_bytes()) || others.any(|other| other != first) {
-        return Err(BadRequest::ContentLength);
-    }
-    if is_repeated {
-        headers.insert(header::CONTENT_LENGTH, first);
-    }
-    Ok(())
-}
-
-/// Digits only, and no leading zero, which some servers take for octal. This is stricter than RFC 9110, section 8.6.
-fn is_length(value: &[u8]) -> bool {
-    !value.is_empty() && value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || value[0] != b'0')
-}
-
-fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
+/// Whether the Host field may stay: nearly every client sends the target's own spelling, which is the canonical one.
+fn names_origin(headers: &HeaderMap, origin: &Origin, uri: &Uri) -> bool {
     let given = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     // Inside a tunnel the Host field has been read instead of an authority.
     let as_written = uri.authority().map_or(given, |authority| authority.as_str());
-    // Nearly every client sends the target's own spelling, which is the canonical one already.
-    if given == as_written && is_canonical(as_written, origin) {
-        return;
-    }
+    given == as_written && is_canonical(as_written, origin)
+}
+
+fn set_host(headers: &mut HeaderMap, origin: &Origin) {
     let authority = HeaderValue::try_from(origin.authority()).expect("a host key has only visible characters");
     match headers.get_mut(header::HOST) {
         Some(host) => *host = authority,
@@ -237,6 +196,62 @@ fn accepts_trailers(headers: &HeaderMap) -> bool {
     })
 }
 
+/// The name of this deployment in Via and Proxy-Status.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    name: String,
+    via_10: HeaderValue,
+    via_11: HeaderValue,
+    via_2: HeaderValue,
+    status_name: String,
+}
+
+impl Identity {
+    /// `name` is a token (RFC 9110, section 5.6.2): the configuration checks it.
+    pub fn new(name: &str) -> Self {
+        let value = |version: &str| {
+            HeaderValue::from_maybe_shared(Bytes::from(format!("{version} {name}"))).expect("a token is a valid value")
+        };
+        // A structured-field token begins with a letter; any other name is written as a string.
+        let is_token = name.starts_with(|c: char| c.is_ascii_alphabetic());
+        let status_name = if is_token { name.to_owned() } else { format!("\"{name}\"") };
+        Identity { via_10: value("1.0"), via_11: value("1.1"), via_2: value("2"), status_name, name: name.to_owned() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The member name of Proxy-Status.
+    pub(crate) fn status_name(&self) -> &str {
+        &self.status_name
+    }
+
+    /// Adds our entry after all others. `received` is the HTTP version that the message came in.
+    pub(crate) fn sign(&self, headers: &mut HeaderMap, received: Version) {
+        let value = match received {
+            Version::HTTP_10 => &self.via_10,
+            Version::HTTP_2 => &self.via_2,
+            _ => &self.via_11,
+        };
+        headers.append(header::VIA, value.clone());
+    }
+
+    /// Whether this message has passed through here before: an entry of a Via field has exactly our name.
+    pub(crate) fn has_signed(&self, headers: &HeaderMap) -> bool {
+        headers
+            .get_all(header::VIA)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+            .any(|entry| received_by(entry).is_some_and(|by| by.eq_ignore_ascii_case(self.name.as_bytes())))
+    }
+}
+
+/// `1.1 name (comment)`: the second word.
+fn received_by(entry: &[u8]) -> Option<&[u8]> {
+    entry.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty()).nth(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,5 +334,29 @@ mod tests {
         for field in ["te: trailers", "connection: TE", "x: 1"] {
             assert!(sent.contains(&field.to_owned()), "{sent:?}");
         }
+    }
+
+    fn signed(via: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::VIA, via.parse().unwrap());
+        Identity::new("curtsy-1").has_signed(&headers)
+    }
+
+    #[test]
+    fn knows_its_own_name_and_no_other() {
+        assert!(signed("1.1 curtsy-1"));
+        assert!(signed("1.0 fred, 1.1 CURTSY-1 (x), 1.1 p"));
+        assert!(!signed("1.1 curtsy-12"));
+        assert!(!signed("1.1 my-curtsy-1"));
+        assert!(!signed("1.1 p (curtsy-1)"));
+    }
+
+    #[test]
+    fn signs_behind_the_others() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::VIA, "1.1 first".parse().unwrap());
+        Identity::new("curtsy-1").sign(&mut headers, Version::HTTP_10);
+        let all: Vec<_> = headers.get_all(header::VIA).iter().collect();
+        assert_eq!(all, ["1.1 first", "1.0 curtsy-1"]);
     }
 }

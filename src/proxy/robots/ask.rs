@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HeaderValue;
+use http::header::{HeaderValue, USER_AGENT};
 use http::request::Parts;
 use serde_json::json;
 use tokio::time::timeout;
@@ -74,8 +74,7 @@ pub(crate) enum RobotsSubject<'a> {
 }
 
 impl<'a> RobotsSubject<'a> {
-    /// Returns what to ask about a request for a page.
-    pub(crate) fn page(settings: &Settings, parts: &'a Parts) -> Self {
+    fn page(settings: &Settings, parts: &'a Parts) -> Self {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         match () {
             () if path == "/robots.txt" => RobotsSubject::RobotsTxt,
@@ -95,6 +94,12 @@ pub(crate) struct RobotsQuestion<'a> {
 }
 
 impl<'a> RobotsQuestion<'a> {
+    /// The question about a request for a page.
+    pub(crate) fn about_page(request: &'a ClientRequest, origin: &'a Origin, parts: &'a Parts) -> Self {
+        let (user_agent, about) = (parts.headers.get(USER_AGENT), RobotsSubject::page(&request.settings, parts));
+        RobotsQuestion { request, origin, user_agent, about }
+    }
+
     /// Asks robots.txt. If the file must be fetched first, the request waits for it as `visit`, shown to people as
     /// `label`.
     pub(crate) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<RobotsVerdict, Failure> {

@@ -25,8 +25,8 @@ use crate::proxy::accept::serve;
 use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::client_request::ClientRequest;
+use crate::proxy::request::client_request::InFlight;
 use crate::proxy::request::headers;
-use crate::proxy::request::in_flight::InFlight;
 use crate::timeout_stream::{Deadline, TimeoutStream};
 use crate::upstream::Stream;
 

@@ -42,7 +42,7 @@ use crate::programs;
 use crate::proxy::accept::client::Client;
 use crate::proxy::accept::first_bytes::{self, FirstBytes};
 use crate::proxy::answer::failure::{Failure, Refusal};
-use crate::proxy::request::in_flight::InFlight;
+use crate::proxy::request::client_request::InFlight;
 use crate::proxy::visit::job::Job;
 use crate::proxy::{Settings, Shared};
 use crate::telemetry::{LogLimiter, REPEAT};

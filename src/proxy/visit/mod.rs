@@ -4,5 +4,4 @@ pub(crate) mod hints;
 pub(crate) mod job;
 mod orphans;
 pub(crate) mod send;
-mod signals;
 pub(crate) mod stopped_clients;

@@ -12,7 +12,6 @@ use std::time::Duration;
 use http::Response;
 use tokio::time::timeout;
 
-use super::signals::signals;
 use crate::gate::{Permit, now};
 use crate::politeness::HostKey;
 use crate::politeness::visit::VisitOutcome;
@@ -61,7 +60,7 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
     match answer {
         Ok(response) => {
             let settings = shared.settings.load_full();
-            let signals = signals(shared, &settings, &budget, &response, heard);
+            let signals = shared.read_signals(&settings, &budget, &response, heard);
             permit.report(VisitOutcome::Heard(signals), heard);
             if let Some(member) = member {
                 share(shared, &settings, &member, response, permit, heard.since(sent)).await;

@@ -13,7 +13,6 @@ use http_body::Body;
 use tokio::time::Instant;
 
 use super::orphans;
-use super::signals::signals;
 use crate::clock;
 use crate::gate::{Gate, Label, Passage, Permit, Preparation, at, now};
 use crate::politeness::fault::{HostReply, OriginFault};
@@ -134,7 +133,7 @@ impl<'a> Delivery<'a> {
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
-                let signals = signals(shared, self.settings, budget, response, heard);
+                let signals = shared.read_signals(self.settings, budget, response, heard);
                 let reply = Some(HostReply::Status(response.status().as_u16()));
                 permit.report_of(Some(self.origin), reply, VisitOutcome::Heard(signals), heard);
             }
@@ -150,15 +149,11 @@ impl<'a> Delivery<'a> {
     }
 
     fn wants_retry(&self, sent: &Sent) -> bool {
-        match &sent.answer {
-            Answer::Response(response) => {
-                let status = response.status().as_u16();
-                let is_suspect = || self.settings.listening.suspects.contains(&status);
-                let disguised = || is_suspect() && sent.permit.refuses_in_disguise();
-                may_retry(sent.attempts, status, disguised, &self.settings.retrying)
-            }
-            Answer::Switched(..) => false,
-        }
+        let Answer::Response(response) = &sent.answer else { return false };
+        let status = response.status().as_u16();
+        let is_suspect = || self.settings.listening.suspects.contains(&status);
+        let disguised = || is_suspect() && sent.permit.refuses_in_disguise();
+        may_retry(sent.attempts, status, disguised, &self.settings.retrying)
     }
 
     /// The same visit again, with what is left of the client's patience.

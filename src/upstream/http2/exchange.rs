@@ -1,7 +1,6 @@
 //! One request on a link, up to the head of its response.
 
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,7 +24,8 @@ use crate::upstream::connection::MOST_INTERIM;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::head;
 use crate::upstream::message::Message;
-use crate::upstream::transit::{Awaiting, InTransit, TransitWatch};
+use crate::upstream::orphan::{Awaiting, InTransit, Orphan, SendWatch};
+use crate::upstream::reply::Reply;
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct Limits {
@@ -36,7 +36,7 @@ pub(in crate::upstream) struct Limits {
 }
 
 /// A request whose response is awaited.
-pub(in crate::upstream) struct Exchange {
+struct Exchange {
     response: ResponseFuture,
     upload: StreamUpload,
     passage: StreamGuard,
@@ -57,7 +57,7 @@ pub(in crate::upstream) async fn send(
     seat: StreamSlot,
     mut message: Box<Message>,
     limits: Limits,
-    watch: &mut impl TransitWatch<Exchange>,
+    watch: &mut impl SendWatch,
 ) -> Result<Response<StreamReply>, (Unanswered, StreamOutcome)> {
     let (request, kept) =
         read_back(&message).map_err(|error| (Unanswered { error, again: None }, StreamOutcome::Dealt))?;
@@ -155,13 +155,8 @@ impl Exchange {
         })
     }
 
-    /// The address that the response comes from; `None` if a parent proxy is in between.
-    pub(in crate::upstream) fn peer(&self) -> Option<IpAddr> {
-        self.passage.link().peer()
-    }
-
     /// Waits for the response.
-    pub(in crate::upstream) async fn answer(mut self) -> Result<Response<StreamReply>, UpstreamError> {
+    async fn answer(mut self) -> Result<Response<StreamReply>, UpstreamError> {
         let outcome = poll_fn(|cx| self.poll(cx, &mut || ())).await;
         let mut response = outcome.map_err(|(error, _)| error)?;
         let (length, is_head) = (check(&mut response)?, self.is_head);
@@ -184,6 +179,11 @@ impl Exchange {
 impl InTransit for Exchange {
     fn has_sent_all(&self) -> bool {
         self.passage.has_started() && !self.upload.is_live()
+    }
+
+    fn into_orphan(self) -> Orphan {
+        let peer = self.passage.link().peer();
+        Orphan::new(async move { Ok(self.answer().await?.map(|reply| Reply::shared(reply, peer))) })
     }
 }
 

@@ -16,7 +16,7 @@ mod reply;
 mod upload;
 mod witness;
 
-pub(super) use self::exchange::{Exchange, Limits, send};
+pub(super) use self::exchange::{Limits, send};
 pub(super) use self::fault::StreamOutcome;
 pub(super) use self::link::{Link, StreamSlot};
 pub(super) use self::links::{Links, OpenedLink, OpeningLink, Route};

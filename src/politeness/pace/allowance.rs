@@ -54,7 +54,11 @@ impl Allowance {
             let same = is_less && now < self.reset && reset < self.reset + 2 * HALF_A_SECOND;
             self.reset = if same { reset.min(self.reset) } else { reset };
             self.left = quota.remaining.saturating_sub(in_flight);
-            self.every = millis(quota.reset.saturating_sub(HALF_A_SECOND).max(HALF_A_SECOND) / self.left.max(1));
+            let mut time = quota.reset.saturating_sub(HALF_A_SECOND).max(HALF_A_SECOND);
+            if same && quota.reset < FRESH {
+                time = time.min(self.reset.since(now));
+            }
+            self.every = millis(time / self.left.max(1));
         } else if now >= self.reset {
             self.reset = Timestamp::START;
         }
@@ -72,6 +76,11 @@ impl Allowance {
             0 => self.reset.since(self.last_sent).max(afterwards),
             _ => evenly,
         })
+    }
+
+    /// Whether the host has announced a quota.
+    pub(super) fn is_told(&self) -> bool {
+        self.reset != Timestamp::START
     }
 
     pub(super) fn doubted(&self, now: Timestamp) -> bool {

@@ -62,29 +62,34 @@ impl From<f64> for ServerPlan {
     }
 }
 
-/// A quota for each window. Windows begin by the host's own clock.
+/// A quota for each window.
 #[derive(Debug)]
 pub struct FixedWindow {
     quota: ServerPlan,
     seconds: f64,
-    phase: f64,
-    window: f64,
+    /// Where windows begin by the host's own clock. If `None`, with the first request after the last window.
+    phase: Option<f64>,
+    begin: f64,
     count: u32,
 }
 
 impl FixedWindow {
-    pub fn new(quota: impl Into<ServerPlan>, seconds: f64, dice: &mut Dice) -> Self {
-        FixedWindow { quota: quota.into(), seconds, phase: dice.unit() * seconds, window: -1.0, count: 0 }
+    pub fn new(quota: impl Into<ServerPlan>, seconds: f64, phase: Option<f64>) -> Self {
+        FixedWindow { quota: quota.into(), seconds, phase, begin: f64::NEG_INFINITY, count: 0 }
     }
 }
 
 impl ServerLimit for FixedWindow {
     fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> ServerTaken {
-        let window = ((at + self.phase) / self.seconds).floor();
-        if window != self.window {
-            (self.window, self.count) = (window, 0);
+        let begin = match self.phase {
+            Some(phase) => ((at + phase) / self.seconds).floor() * self.seconds - phase,
+            None if at < self.begin + self.seconds => self.begin,
+            None => at,
+        };
+        if begin != self.begin {
+            (self.begin, self.count) = (begin, 0);
         }
-        let reset = (window + 1.0) * self.seconds - self.phase - at;
+        let reset = begin + self.seconds - at;
         let quota = self.quota.at(at) as u32;
         if self.count >= quota {
             return ServerTaken::refused(reset);

@@ -13,6 +13,7 @@ use super::servers::{
 pub const SERVERS: &[(&str, &str)] = &[
     ("window 45/60s", "45 requests in each window of 60 s; windows begin by the host's own clock"),
     ("log 45/60s", "45 requests in any 60 s"),
+    ("visit-window 35/5s", "35 in each window of 5 s; it begins with the first request after the last one (express)"),
     ("counter 40/5s", "40 requests in 5 s, estimated from two windows; refused requests count (HAProxy)"),
     ("bucket 5/s 50", "a token bucket: 5 requests a second, 50 saved up"),
     ("gcra 10/s 3", "requests at least 100 ms apart, 3 at once after a quiet time (nginx limit_req)"),
@@ -93,9 +94,10 @@ impl<'a> Draft<'a> {
         let (given, changes) = words.split_at(changes);
         let later = self.changes(changes)?;
         Ok(match (name, given) {
-            ("window", [quota]) => {
+            ("window" | "visit-window", [quota]) => {
                 let (first, seconds) = self.quota(quota)?;
-                Box::new(FixedWindow::new(ServerPlan { first, later }, seconds, &mut self.dice))
+                let phase = (name == "window").then(|| self.dice.unit() * seconds);
+                Box::new(FixedWindow::new(ServerPlan { first, later }, seconds, phase))
             }
             ("log", [quota]) => Box::new(self.log(quota, self.refusals_count)?),
             ("counter", [quota]) => {

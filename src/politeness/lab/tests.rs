@@ -1,5 +1,6 @@
 //! What the policies reach against simulated hosts, in a few seeds. `curtsy simulate --matrix` runs more.
 
+use super::Dice;
 use super::policies::TrialPolicy;
 use super::scenarios::{self, Scenario};
 use super::spec;
@@ -66,8 +67,9 @@ fn real_limiters_are_used_within_five_minutes() {
         "window 9/1s, ban=10s, status=403",
         "window 7/1s",
         "window 40/5s, status=403",
-        "window 60/5s",
-        "window 60/5s, block=10s",
+        "visit-window 60/5s",
+        "visit-window 60/5s, block=10s",
+        "visit-window 35/5s, ratelimit",
     ];
     let mut goodput = 0.0;
     for server in servers {
@@ -80,7 +82,44 @@ fn real_limiters_are_used_within_five_minutes() {
         assert!(mean(TrialResult::failed_per_1000) <= 4.0, "{server}: {}", mean(TrialResult::failed_per_1000));
         goodput += mean(TrialResult::goodput) / servers.len() as f64;
     }
-    assert!(goodput >= 85.0, "{goodput}");
+    assert!(goodput >= 88.0, "{goodput}");
+}
+
+/// For each window in which the host refused: the refusals after the first second of them, and how long after the
+/// reset it served again.
+fn reopenings(server: &str, seconds: f64, seed: u64) -> Vec<(usize, f64)> {
+    let trial = run(server, TrialPolicy::Auto, 3600.0, seed);
+    let phase = Dice(seed ^ 0x5eed).unit() * seconds;
+    let window = |at: f64| ((at + phase) / seconds).floor();
+    let mut refused = trial.refused_at.clone();
+    let mut found = Vec::new();
+    while let Some(first) = refused.first().copied() {
+        let (same, later): (Vec<f64>, _) = refused.iter().partition(|at| window(**at) == window(first));
+        let reset = (window(first) + 1.0) * seconds - phase;
+        let canaries = same.iter().filter(|at| **at > first + 1.0).count();
+        found.extend(trial.served_at.iter().find(|at| **at >= reset).map(|at| (canaries, at - reset)));
+        refused = later;
+    }
+    found
+}
+
+/// With Retry-After, the next request comes when the window resets, and none before. A second of rounding and two
+/// delays are granted.
+#[test]
+fn a_window_with_retry_after_is_asked_again_at_its_reset() {
+    for seed in 1..=5 {
+        let found = reopenings("window 45/60s, retry-after", 60.0, seed);
+        assert!(!found.is_empty() && found.iter().all(|(canaries, late)| *canaries == 0 && *late < 4.0), "{found:?}");
+    }
+}
+
+/// Without it a few canaries find the reset.
+#[test]
+fn a_window_without_retry_after_is_found_open_by_few_canaries() {
+    let found: Vec<_> = (1..=5).flat_map(|seed| reopenings("window 45/60s", 60.0, seed)).collect();
+    let mean = |of: fn(&(usize, f64)) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;
+    let (canaries, late) = (mean(|found| found.0 as f64), mean(|found| found.1));
+    assert!(canaries <= 2.0 && late <= 20.0, "{canaries} {late} {found:?}");
 }
 
 /// After the first ban, the pace that led there is not tried again.

@@ -82,22 +82,22 @@ impl Lane {
         }
     }
 
-    /// Takes an expected answer from which nothing is learned. Returns false for any other answer; then nothing has
-    /// happened, and the caller must report it.
+    /// Takes an expected answer that is only counted. Returns false for any other answer; then nothing has happened,
+    /// and the caller must report it.
     #[must_use]
     pub fn takes_for_granted(&mut self, ticket: Ticket, outcome: VisitOutcome, now: Timestamp) -> bool {
-        if self.heeds_answers() || outcome != VisitOutcome::Heard(Signals::SERVED) {
+        let measures = self.shadow.is_some() || self.policy.delay_factor > 0.0;
+        if measures || outcome != VisitOutcome::Heard(Signals::SERVED) {
             return false;
         }
-        if self.roll.get_mut(ticket).is_some_and(|entry| entry.phase == Phase::Started) {
+        let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started).copied();
+        if self.lessons.is_some() && !entry.is_some_and(|entry| self.only_counts(&entry, now)) {
+            return false;
+        }
+        if entry.is_some() {
             self.last_success = now;
         }
         true
-    }
-
-    /// Returns whether the lane may at the moment learn something even from an expected answer.
-    pub fn heeds_answers(&self) -> bool {
-        self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0
     }
 
     /// Returns whether no visit was called or told to come back before, there is room, the visit's origin is not
@@ -145,6 +145,7 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::politeness::lane::Joined;
+    use crate::politeness::pace::Learner;
     use crate::politeness::policy::{LearningPolicy, Mode, Policy};
     use crate::politeness::signals::PaceSignal;
     use crate::politeness::visit::{ClientId, Step};
@@ -290,6 +291,23 @@ mod tests {
             lane.leave(ticket, at(100));
         };
         assert!(!hear(policy(), taught, served), "it may be time to try to go faster");
+    }
+
+    #[test]
+    fn auto_only_counts_most_successes() {
+        let served = VisitOutcome::Heard(Signals::SERVED);
+        let schooled = |lane: &mut Lane| lane.school(&LearningPolicy::default(), at(0));
+        let auto = Policy { learner: Learner::Auto, ..policy() };
+        assert!(hear(auto, schooled, served), "it cannot become faster");
+        assert!(!hear(Policy { delay: Duration::from_millis(50), ..auto }, schooled, served), "it may become faster");
+        let refused = |lane: &mut Lane| {
+            schooled(lane);
+            let ticket = go(lane, 9, at(0));
+            let throttled = VisitOutcome::Heard(Signals { answer: PaceSignal::Throttled, ..Signals::SERVED });
+            lane.report(ticket, throttled, &LearningPolicy::default(), at(100));
+            lane.leave(ticket, at(100));
+        };
+        assert!(!hear(auto, refused, served), "the host serves again");
     }
 
     #[test]

@@ -170,6 +170,15 @@ impl Lane {
         }
     }
 
+    /// Counts a success, if counting is all that it leads to. Returns false otherwise; then nothing has happened.
+    pub(super) fn only_counts(&mut self, entry: &VisitEntry, now: Timestamp) -> bool {
+        let (load, base) = (self.load(), self.base());
+        let Some(lessons) = self.lessons.as_mut().filter(|lessons| lessons.breakers.is_empty()) else { return false };
+        let (epoch, took) = (entry.epoch.unwrap_or_default(), now.since(entry.since));
+        let heard = PaceReport { epoch, signals: Signals::SERVED, load, took };
+        entry.forgave == 0 && lessons.pace.only_counts(&heard, base, &lessons.learning, now)
+    }
+
     fn learn(
         &mut self,
         ticket: Ticket,

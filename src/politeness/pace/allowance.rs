@@ -92,6 +92,11 @@ impl Allowance {
         now < self.reset || self.doubted(now)
     }
 
+    /// Whether the host has announced a quota.
+    pub(super) fn is_told(&self) -> bool {
+        self.reset != Timestamp::START
+    }
+
     pub(super) fn doubted(&self, now: Timestamp) -> bool {
         now < self.doubted_until
     }

@@ -294,6 +294,20 @@ impl Pace {
         })
     }
 
+    /// Counts a success as [`heard`](Pace::heard) does, if that changes neither delay nor concurrency. Returns false
+    /// otherwise; then nothing has happened.
+    pub fn only_counts(&mut self, heard: &PaceReport, base: Duration, learning: &Learning, now: Timestamp) -> bool {
+        let moment = self.moment(heard.load, base, learning, now);
+        let PaceState::Auto(auto) = &mut self.state else { return false };
+        let counts = learning.learner == Learner::Auto && !self.allowance.is_told() && auto.is_calm(&moment);
+        if counts {
+            self.last_success = now;
+            let step = auto.heard(heard, &moment);
+            debug_assert!(step.is_none(), "nothing was to change");
+        }
+        counts
+    }
+
     /// The delay to keep in addition to `base`; zero if nothing asks for more. Call it again after each `sent` and
     /// `heard`.
     pub fn delay(&self, base: Duration, learning: &Learning, now: Timestamp) -> Duration {

@@ -1,20 +1,19 @@
 //! Slow answers: a host that becomes slow is asked more slowly. Only lowers the pace.
 
-/// Answers between two looks, and the weight of one in the mean.
+/// Answers between two looks, and the weight of one in the mean (TCP weighs a round trip by an eighth: RFC 6298).
 const EVERY: u8 = 16;
 /// The mean of slow answers, as a multiple of the quickest mean: from the first on the pace grows no more, from the
-/// second on it falls. Envoy and Netflix use similar gradients.
+/// second on it falls. Envoy's and Netflix' gradient controllers tolerate about as much.
 const SLOW: (f32, f32) = (2.0, 3.0);
-
-/// Answers that take less than this are quick, however much quicker others were.
+/// Answers that take less than this are quick, however much quicker others were: people notice 0.1 s.
 const QUICK: f32 = 0.05;
-/// Slow answers alone lower the pace to no less than this share.
+/// Slow answers alone lower the pace to no less than this share: if that does not help, it is not the pace.
 const SLOWEST: f32 = 0.2;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct LatencyGuard {
     mean: f32,
-    /// The quickest mean so far, which slowly fades; zero if there is none yet.
+    /// The quickest mean so far; zero if there is none yet.
     quickest: f32,
     /// The highest pace allowed; zero if there is none.
     rate: f32,
@@ -23,31 +22,29 @@ pub(super) struct LatencyGuard {
 
 impl LatencyGuard {
     pub(super) fn heard(&mut self, took: f32, rate: f32) {
-        let weight = if self.mean == 0.0 { 1.0 } else { 1.0 / f32::from(EVERY) };
-        self.mean += (took - self.mean) * weight;
+        self.mean += (took - self.mean) * if self.mean == 0.0 { 1.0 } else { 1.0 / f32::from(EVERY) };
         self.heard = (self.heard + 1) % EVERY;
         if self.heard > 0 {
             return;
         }
-        let minutes = f32::from(EVERY) / rate / 60.0;
-        let faded = self.quickest * (1.0 + 0.01 * minutes);
-        self.quickest = if faded == 0.0 { self.mean } else { faded.min(self.mean) };
-        let slowed = self.mean / self.quickest.max(QUICK);
-        self.rate = match () {
-            () if slowed > SLOW.1 && self.bound(rate) <= SLOWEST * rate => {
-                // Less did not help, so it is not the pace: the pages are heavier than before.
-                self.quickest = self.mean;
-                self.rate
-            }
-            () if slowed > SLOW.1 => 0.85 * self.bound(rate),
-            () if slowed > SLOW.0 => self.bound(rate),
-            () if 1.05 * self.rate > 1.3 * rate => 0.0,
-            () => 1.05 * self.rate,
-        };
+        self.quickest = if self.quickest == 0.0 { self.mean } else { self.quickest.min(self.mean) };
+        let (slowed, bound) = (self.mean / self.quickest.max(QUICK), self.bound(rate));
+        if slowed > SLOW.1 && bound <= SLOWEST * rate {
+            self.quickest = self.mean;
+        } else if slowed > SLOW.0 {
+            self.rate = if slowed > SLOW.1 { 0.85 * bound } else { bound };
+        } else {
+            self.rate = if self.rate < 1.25 * rate { 1.05 * self.rate } else { 0.0 };
+        }
     }
 
     pub(super) fn bound(&self, rate: f32) -> f32 {
         if self.rate > 0.0 { rate.min(self.rate) } else { rate }
+    }
+
+    /// Whether the next answer may change the pace.
+    pub(super) fn is_due(&self) -> bool {
+        self.heard + 1 == EVERY
     }
 
     pub(super) fn is_quiet(&self) -> bool {

@@ -6,26 +6,24 @@
 //! - **Refused**: one request at a time is a canary, after waits that fit what people configure (`refusal`).
 //! - **Try**: a higher pace counts once it has held for a while; then the next one, or half-way to a refused one.
 //! - **Hold**: just below the limit, with rare probes whether it has risen.
-//! - A refusal is not always about pace: it may be about requests at the same time (`places`), or noise (`noise`).
+//! - A refusal is not always about pace: it may be about requests at the same time, or noise (`causes`).
 //! - Slow answers lower the pace before a refusal does (`latency`), and some refusals are in disguise (`disguise`).
 //!
-//! The numbers come from simulation (`curtsy simulate --matrix`); changing any of them by half moves goodput by about a
-//! point. Rates are requests per second, times are seconds. No clock, no dice: the same answers at the same times lead
-//! to the same pace.
+//! Numbers without another source come from simulation (`curtsy simulate --matrix`); changing any of them by half moves
+//! goodput by about a point. Rates are requests per second, times are seconds. No clock, no dice: the same answers at
+//! the same times lead to the same pace.
 
+mod causes;
 mod disguise;
 mod latency;
-mod noise;
-mod places;
 mod record;
 mod refusal;
 
 use std::time::Duration;
 
+use self::causes::Causes;
 use self::disguise::Disguise;
 use self::latency::LatencyGuard;
-use self::noise::NoiseGuard;
-use self::places::PlaceGuard;
 use self::refusal::RefusalRun;
 use super::steps::{Floor, PaceStep, before};
 use super::{Epoch, LimitStage, LimitView, PaceMemory, PaceReport, What};
@@ -44,18 +42,20 @@ const REFUSED_FOR: f32 = 1800.0;
 /// Requests between two probes: the first number, doubled with each probe that finds nothing, up to the second; but no
 /// more than half an hour or the third number.
 const PROBE_AFTER: (f32, f32, f32) = (80.0, 600.0, 200.0);
-/// The factor from one try to the next, and that of a probe. A larger probe is refused as often and lasts shorter.
-const UP: f32 = 1.5;
-const UP_TO_BAN: f32 = 1.25;
+/// The factor from one try to the next, also near a ban, and that of a probe. A larger probe is refused as often and
+/// lasts shorter.
+const UP: (f32, f32) = (1.5, 1.25);
+const PROBE: f32 = 1.35;
 /// The way from the limit to a refused pace that is tried next, as a power: a little more than half of it, and a third
 /// where a refusal is costly (matrix: half for all costs 0.2 points and 0.3 refusals).
 const PART: (f32, f32) = (0.6, 0.33);
-const PROBE: f32 = 1.35;
 /// A pace has held after this many sends and this time, or a little more than the host's cycle. The time is shorter,
 /// down to a quarter, where the limit allows that many requests in it.
 const HELD_AFTER: (u16, f32, f32) = (12, 20.0, 80.0);
 /// Being shut for longer than this shows a window or a ban, not a bucket that fills.
 const SHORT: f32 = 3.0;
+/// What is tried or waited for at most, to know whether a pace holds for a whole window: five minutes.
+const LONGEST_CYCLE: f32 = 300.0;
 
 /// The numbers of one moment.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,7 @@ pub(super) struct Auto {
     /// The pace above the limit that was refused last, and until when this counts.
     refused_rate: f32,
     refused_until: f64,
+    sends: u32,
     last_sent: f64,
     /// Requests accepted since the last refusal. Time without any to send does not count.
     measured_from: f64,
@@ -134,8 +135,7 @@ pub(super) struct Auto {
     cost: f32,
     /// The wait that ended the last refusals.
     recovery: f32,
-    noise: NoiseGuard,
-    places: PlaceGuard,
+    causes: Causes,
     latency: LatencyGuard,
     disguise: Disguise,
 }
@@ -153,8 +153,8 @@ impl Auto {
         if learned.is_zero() {
             return auto;
         }
-        let (rate, now) = (1.0 / learned.as_secs_f32(), seconds(now));
-        let next_at = now + f64::from((PROBE_AFTER.0 / rate).clamp(30.0, REFUSED_FOR));
+        let rate = 1.0 / learned.as_secs_f32();
+        let next_at = seconds(now) + f64::from((PROBE_AFTER.0 / rate).clamp(30.0, REFUSED_FOR));
         Auto { phase: AutoPhase::Hold, rate, limit: rate, next_at, ..auto }
     }
 
@@ -168,16 +168,11 @@ impl Auto {
     }
 
     pub(super) fn memory(&self, now: Timestamp) -> Option<PaceMemory> {
-        let is_refused = self.refused_rate > self.limit && self.knows_refused(seconds(now));
-        let refused = is_refused.then(|| delay(self.refused_rate));
-        let life = Duration::from_secs_f64((self.refused_until - seconds(now)).clamp(0.0, 86_400.0));
-        (self.phase != AutoPhase::Start).then(|| PaceMemory {
-            learned: delay(self.limit.min(self.rate)),
-            floor: refused.unwrap_or_default(),
-            floor_life: refused.map_or(Duration::ZERO, |_| life),
-            floor_until: refused.map_or(Timestamp::START, |_| now + life),
-            updated: now,
-        })
+        let (refused, life) = self.refused(now).unwrap_or_default();
+        let floor_until = if life.is_zero() { Timestamp::START } else { now + life };
+        let learned = delay(self.limit.min(self.rate));
+        let memory = PaceMemory { learned, floor: refused, floor_life: life, floor_until, updated: now };
+        (self.phase != AutoPhase::Start).then_some(memory)
     }
 
     /// Counts a request; `in_flight` includes it.
@@ -194,8 +189,7 @@ impl Auto {
             self.attempt.seconds += gap;
             self.attempt.excess += 1.0 - self.limit * gap;
         }
-        self.last_sent = m.now;
-        self.places.count();
+        (self.last_sent, self.sends) = (m.now, self.sends.wrapping_add(1));
         let in_flight = u8::try_from(in_flight).unwrap_or(u8::MAX);
         Epoch { number: self.epoch, in_flight, waited, retry: false }
     }
@@ -212,10 +206,10 @@ impl Auto {
     }
 
     fn served(&mut self, epoch: Epoch, took: f32, m: &Moment) {
-        self.noise.heard(0.0);
         self.accepted += 1;
         self.given += 1;
-        self.places.accepted(epoch.in_flight);
+        self.causes.heard(0.0);
+        self.causes.accepted(epoch.in_flight);
         if self.run.is_on {
             if !before(epoch.number, self.refused_epoch) {
                 self.reopen(m);
@@ -232,12 +226,24 @@ impl Auto {
         }
     }
 
+    /// Whether a success now is only counted.
+    pub(super) fn is_calm(&self, m: &Moment) -> bool {
+        let is_steady = match self.phase {
+            AutoPhase::Start => self.rate >= m.fastest,
+            AutoPhase::Hold => self.rate >= m.fastest || m.now < self.next_at,
+            AutoPhase::Check | AutoPhase::Climb | AutoPhase::Probe => false,
+        };
+        is_steady && !self.run.is_on && !self.latency.is_due() && !self.causes.limits_places()
+    }
+
     fn double(&mut self, epoch: Epoch, m: &Moment) {
-        self.confirmed += u16::from(epoch.waited && epoch.number == self.epoch);
-        if self.confirmed >= DOUBLED_AFTER.0 && m.now >= self.next_at {
+        let is_new = epoch.waited && epoch.number == self.epoch;
+        self.confirmed = self.confirmed.saturating_add(is_new.into());
+        let is_proven = self.confirmed >= DOUBLED_AFTER.0 && m.now >= self.next_at;
+        if is_proven && self.latency.is_quiet() && self.rate < m.fastest {
             (self.confirmed, self.next_at) = (0, m.now + DOUBLED_AFTER.1);
             self.epoch = self.epoch.wrapping_add(1);
-            self.rate = if self.latency.is_quiet() { (2.0 * self.rate).min(m.fastest) } else { self.rate };
+            self.rate = (2.0 * self.rate).min(m.fastest);
         }
     }
 
@@ -286,8 +292,7 @@ impl Auto {
         if self.bans > 0 || self.shut <= SHORT || !gives_more || open >= 0.9 * self.shut {
             return false;
         }
-        self.bans = 1;
-        self.shut = 0.0;
+        (self.bans, self.shut) = (1, 0.0);
         if self.phase == AutoPhase::Check {
             // What the first opening gave beyond the limit was saved up.
             let limit = (self.given - self.gave) as f32 / (open - self.first).max(0.5 * open);
@@ -300,7 +305,7 @@ impl Auto {
 
     /// Tries the next higher pace, if that is worth a refusal.
     fn climb(&mut self, m: &Moment) {
-        let step = if self.bans > 0 && self.refused_rate < 2.2 * self.limit { UP_TO_BAN } else { UP };
+        let step = if self.bans > 0 && self.refused_rate < 2.2 * self.limit { UP.1 } else { UP.0 };
         if !self.knows_refused(m.now) {
             self.refused_rate = f32::INFINITY;
         } else if !self.is_worth_halving(m.now) {
@@ -310,28 +315,28 @@ impl Auto {
         self.attempt(AutoPhase::Climb, self.limit * step, f32::NEG_INFINITY, m);
     }
 
-    /// How much of the way to a refused pace to try: less if a refusal is costly.
     fn part(&self) -> f32 {
         if self.bans == 0 && self.cost < SHORT { PART.0 } else { PART.1 }
     }
 
+    /// Whether a refused pace is so far above the limit that finding out more is worth a refusal: the costlier one is,
+    /// the less a few percent are worth it. A ban of 10 s costs what 3 % bring in five minutes.
     fn is_worth_halving(&self, now: f64) -> bool {
-        // The costlier a refusal, the less a few percent are worth one.
-        let (worth, least) = if self.bans > 0 { (600.0, 0.035) } else { (1000.0, 0.02) };
+        let (worth, least) = if self.bans > 0 { (600.0, 0.1) } else { (1000.0, 0.02) };
         let tight = 1.0 + (self.cost / worth).clamp(least, 0.6);
         self.knows_refused(now) && self.refused_rate > tight * self.limit
     }
 
     fn hold_time(&self) -> f32 {
-        // Far below a refused pace, half of the time is enough.
         let least = (HELD_AFTER.2 / self.limit).clamp(0.25 * HELD_AFTER.1, HELD_AFTER.1);
+        // Far below a refused pace, half of the time is enough.
         let least = if self.refused_rate > 2.0 * self.limit { 0.5 * least } else { least };
-        (1.1 * self.cycle()).clamp(least, 300.0)
+        (1.1 * self.cycle()).clamp(least, LONGEST_CYCLE)
     }
 
     /// Sends above the limit that prove nothing: saved-up credit, or what a window gives before it is used up.
     fn free_excess(&self) -> f32 {
-        (1.3 * self.credit + 3.0).max(0.75 * self.limit * self.cycle().min(300.0))
+        (1.3 * self.credit + 3.0).max(0.75 * self.limit * self.cycle().min(LONGEST_CYCLE))
     }
 
     /// The time after which the host gives again what it gave; zero if it only fills a bucket.
@@ -348,8 +353,7 @@ impl Auto {
     /// Holds the limit, and says when to probe again: later after each probe in vain, and after costly refusals.
     fn schedule(&mut self, shut: f32, m: &Moment) {
         self.set_limit(self.limit, m);
-        let doubled = PROBE_AFTER.0 * 2_f32.powi(i32::from(self.confirmed.min(8)));
-        let requests = doubled.min(PROBE_AFTER.1);
+        let requests = (PROBE_AFTER.0 * doubled(self.confirmed)).min(PROBE_AFTER.1);
         let latest = REFUSED_FOR.max(PROBE_AFTER.2 / self.limit);
         // After a short time shut, a rise is noticed within ten minutes.
         let rest = if shut < 120.0 { (40.0 * shut).min(500.0) } else { 40.0 * shut };
@@ -363,13 +367,18 @@ impl Auto {
 
     fn note_refused(&mut self, rate: f32, now: f64) {
         // A ban is not provoked again at the same rate for twice as long as the last time.
-        let doubled = 2_f32.powi(i32::from(self.bans.saturating_sub(1).min(6)));
-        let life = (REFUSED_FOR * doubled).max(2.0 * PROBE_AFTER.2 / self.limit);
+        let life = REFUSED_FOR * doubled(self.bans.saturating_sub(1).into());
         (self.refused_rate, self.refused_until) = (rate, now + f64::from(life));
     }
 
     fn knows_refused(&self, now: f64) -> bool {
         self.refused_rate < f32::INFINITY && now < self.refused_until
+    }
+
+    /// The delay that was refused, and for how long this counts.
+    fn refused(&self, now: Timestamp) -> Option<(Duration, Duration)> {
+        let life = Duration::from_secs_f64((self.refused_until - seconds(now)).clamp(0.0, 86_400.0));
+        (self.refused_rate > self.limit && self.knows_refused(seconds(now))).then(|| (delay(self.refused_rate), life))
     }
 
     fn rate(&self) -> f32 {
@@ -405,7 +414,7 @@ impl Auto {
 
     /// Requests that may be in flight: one while the host refuses.
     pub(super) fn places(&self, configured: u32) -> u32 {
-        if self.run.is_on { 1 } else { self.places.bound(configured) }
+        if self.run.is_on { 1 } else { self.causes.places(configured) }
     }
 
     pub(super) fn epoch(&self) -> u32 {
@@ -423,6 +432,11 @@ impl Auto {
     pub(super) fn successes(&self) -> u16 {
         u16::try_from(self.given).unwrap_or(u16::MAX)
     }
+}
+
+/// Doubled so many times, up to 64-fold.
+fn doubled(times: u16) -> f32 {
+    2_f32.powi(times.min(6).into())
 }
 
 fn seconds(now: Timestamp) -> f64 {

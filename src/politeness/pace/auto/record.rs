@@ -13,7 +13,7 @@ const PHASES: [AutoPhase; 5] =
 
 impl Auto {
     pub(in crate::politeness::pace) fn record(&self, now: Timestamp) -> Option<PaceRecord> {
-        let is_refused = self.refused_rate > self.limit && self.knows_refused(seconds(now));
+        let floor = self.refused(now).map_or(0, |(refused, _)| millis(refused));
         let left = |until: f64| (until - seconds(now)).clamp(0.0, 86_400.0) as u32;
         let limit = LimitRecord {
             phase: PHASES.iter().position(|phase| *phase == self.phase).map_or(0, |index| index as u8),
@@ -27,12 +27,12 @@ impl Auto {
             canaries: if self.run.is_on { self.run.canaries.max(1) } else { 0 },
             refused_ago_ms: ((seconds(now) - self.run.since).clamp(0.0, 4_000_000.0) * 1e3) as u32,
         };
-        let floor = if is_refused { millis(delay(self.refused_rate)) } else { 0 };
+        let floor_left_s = if floor > 0 { limit.refused_left_s } else { 0 };
         (self.measured_from > 0.0 || self.phase != AutoPhase::Start).then(|| PaceRecord {
             learned: if self.phase == AutoPhase::Start { 0 } else { millis(delay(self.limit.min(self.rate))) },
             floor,
-            floor_life_s: if floor > 0 { limit.refused_left_s } else { 0 },
-            floor_left_s: if floor > 0 { limit.refused_left_s } else { 0 },
+            floor_life_s: floor_left_s,
+            floor_left_s,
             epoch: self.epoch,
             raised: self.refused_epoch,
             limit: Some(limit),

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use super::{Auto, AutoPhase, Epoch, Moment, PaceStep, SHORT, What, before, disguise};
 
-/// Waits that outlast the windows that people configure. Beyond so many requests in one opening waits only double:
-/// such a window is long, or the host is fast.
+/// Waits that outlast the windows and bans that limiters' manuals show: 1, 5 and 10 s (Apache's mod_evasive), and just
+/// more than 1, 2, 5 and 15 minutes.
 const WAITS: [f32; 7] = [1.0, 5.0, 10.0, 61.0, 121.0, 301.0, 901.0];
-const MANY: u32 = 100;
+/// On a fast host waits only double: a minute lost there is more than a few refusals. Fast is a limit above the first
+/// number, or this many requests before the first refusal (matrix: 2 to 4, and 50 to 200, differ by 0.3 points).
+const FAST: (f32, u32) = (2.0, 100);
+/// With Retry-After a host may ask for more than its window; most windows last no longer than a minute.
+const LONGEST_TOLD: f32 = 62.0;
 
 /// Refusals in a row, until the first success. Their epoch separates them from older requests.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,7 +32,7 @@ pub(super) struct RefusalRun {
 
 impl Auto {
     pub(super) fn throttled(&mut self, epoch: Epoch, m: &Moment) -> Option<PaceStep> {
-        self.noise.heard(1.0);
+        self.causes.heard(1.0);
         self.run.refusals = self.run.refusals.saturating_add(1);
         if before(epoch.number, self.refused_epoch) {
             self.run.in_flight = self.run.in_flight.min(epoch.in_flight);
@@ -41,23 +45,13 @@ impl Auto {
             let wait = match self.phase {
                 _ if self.disguise.is_on_trial => disguise::WAITS[0],
                 AutoPhase::Start => (1.0 / m.rate).max(1.0),
-                _ => (1.0 / m.fastest)
-                    .max(2.0 / self.limit.min(m.rate))
-                    .max(self.recovery * if self.bans > 0 { 1.0 } else { 0.2 }),
+                // A ban is waited out at once.
+                _ => (2.0 / self.limit.min(m.rate)).max(self.recovery * if self.bans > 0 { 1.0 } else { 0.2 }),
             };
-            let (in_flight, rate, after) = (epoch.in_flight, m.rate, self.given);
-            let (wait, since) = (wait.min(m.longest_wait), m.now);
-            self.run = RefusalRun {
-                is_on: true,
-                canaries: 1,
-                refusals: 1,
-                in_flight,
-                since,
-                rate,
-                after,
-                wait,
-                first_wait: wait,
-            };
+            let (in_flight, rate, after, since) = (epoch.in_flight, m.rate, self.given, m.now);
+            let wait = wait.min(m.longest_wait);
+            let first = RefusalRun { is_on: true, canaries: 1, refusals: 1, ..RefusalRun::default() };
+            self.run = RefusalRun { in_flight, since, rate, after, wait, first_wait: wait, ..first };
         }
         self.epoch = self.epoch.wrapping_add(1);
         self.refused_epoch = self.epoch;
@@ -66,12 +60,11 @@ impl Auto {
 
     fn next_wait(&self) -> f32 {
         let RefusalRun { canaries, wait, .. } = self.run;
-        let given = if self.phase == AutoPhase::Start { self.accepted } else { self.given };
+        let is_fast = if self.phase == AutoPhase::Start { self.accepted >= FAST.1 } else { self.limit > FAST.0 };
         match () {
             () if self.disguise.is_on_trial => disguise::WAITS[usize::from(canaries - 1).min(2)],
-            () if canaries == 2 && self.recovery > wait => self.recovery * if given < 2 * MANY { 1.0 } else { 0.5 },
-            () if given < MANY => WAITS.into_iter().find(|time| *time > 1.5 * wait).unwrap_or(f32::INFINITY),
-            () => (2.0 * wait).max(1.0),
+            () if is_fast => (2.0 * wait).max(1.0),
+            () => WAITS.into_iter().find(|time| *time > 1.5 * wait).unwrap_or(f32::INFINITY),
         }
     }
 
@@ -79,28 +72,22 @@ impl Auto {
     pub(super) fn reopen(&mut self, m: &Moment) {
         let run = self.run;
         let shut = (m.now - run.since) as f32;
-        let slow = SHORT + 3.0 * run.first_wait;
-        let long = (run.canaries >= 2 || self.bans > 0) && shut > SHORT || shut > slow;
+        let long = shut > SHORT && (run.canaries >= 2 || self.bans > 0 || shut > SHORT + 3.0 * run.first_wait);
         let short = run.canaries == 1 && !long;
+        if run.canaries >= 2 {
+            self.recovery = run.wait;
+        }
         if long {
-            self.cost = shut;
+            (self.cost, self.gave) = (shut, self.given);
             if self.bans == 0 {
-                // With Retry-After the host may ask for more than its window.
-                self.shut = (0.85 * self.shut).max(if run.canaries >= 2 { shut } else { shut.min(62.0) });
+                self.shut = (0.85 * self.shut).max(if run.canaries >= 2 { shut } else { shut.min(LONGEST_TOLD) });
             }
-            self.gave = self.given;
         } else {
             self.shut *= 0.97;
             self.cost *= 0.8;
         }
-        if run.canaries == 2 && run.wait == self.recovery {
-            self.recovery *= 0.5;
-        } else if run.canaries >= 2 {
-            self.recovery = run.wait;
-        }
         self.run.is_on = false;
-        let lone = short && f32::from(run.refusals) <= 1.0 + 0.03 * run.after as f32;
-        if !self.is_about_places(short, m) && !self.is_noise(lone, shut, m) {
+        if !self.is_about_places(short, m) && !self.is_noise(short, shut, m) {
             self.learn(shut, long, m);
             (self.measured_from, self.accepted) = (run.since, 0);
         }
@@ -108,53 +95,44 @@ impl Auto {
     }
 
     fn learn(&mut self, shut: f32, long: bool, m: &Moment) {
-        let (accepted, rate) = (self.accepted as f32, self.run.rate);
+        let (accepted, given, rate) = (self.accepted as f32, self.given as f32, self.run.rate);
         let time = |from: f64, to: f64| ((to - from) as f32).max(1e-3);
-        let (measured, open) = (time(self.measured_from, self.run.since), time(self.opened_at, m.now));
-        let given = self.given as f32;
+        let measured = time(self.measured_from, self.run.since);
         let banned = self.bans > 0 && long;
         self.bans = self.bans.saturating_add(u8::from(banned));
-        let opening = match self.bans {
-            0 if long => given / open,
-            0 => 0.0,
-            _ => (given - self.credit) / time(self.opened_at, self.run.since),
-        };
         match self.phase {
             AutoPhase::Start => self.learn_first(long, time(self.measured_from, m.now), m),
+            AutoPhase::Probe if self.attempt.excess <= self.free_excess() => {
+                // What was refused may have been beyond what the host saves up: the limit can be the same.
+                self.credit = self.attempt.excess.max(0.7 * self.credit).min(200.0);
+                self.confirmed = self.confirmed.saturating_add(1);
+                self.schedule(shut, m);
+            }
             AutoPhase::Climb | AutoPhase::Probe => {
                 self.confirmed = self.confirmed.saturating_add(1);
-                if self.phase == AutoPhase::Probe && self.attempt.excess <= self.free_excess() {
-                    self.credit = self.attempt.excess.max(0.7 * self.credit).min(200.0);
-                } else {
-                    // Between two refusals of a host that only fills a bucket, nothing could be saved up.
-                    let unclear = if self.bans > 0 { time(self.measured_from, self.opened_at) } else { 0.0 };
-                    let exact = self.shut <= SHORT && unclear <= 0.1 * measured && (8.0..=120.0).contains(&accepted);
-                    // If the host saves nothing up, that is too little: most of the time the pace was lower.
-                    let known = if exact && self.attempt.seconds >= 0.3 * measured {
-                        rate.min((accepted + 1.0) / measured)
-                    } else {
-                        rate
-                    };
-                    self.note_refused(known, m.now);
-                    self.limit = if exact { (accepted / measured).min(0.98 * rate) } else { self.limit };
-                }
+                // Between two refusals of a host that only fills a bucket, nothing could be saved up.
+                let unclear = if self.bans > 0 { time(self.measured_from, self.opened_at) } else { 0.0 };
+                let exact = self.shut <= SHORT && unclear <= 0.1 * measured && (8.0..=120.0).contains(&accepted);
+                // If most of the time the pace was lower, the measure says little about this one.
+                let is_clear = exact && self.attempt.seconds >= 0.3 * measured;
+                self.note_refused(if is_clear { rate.min((accepted + 1.0) / measured) } else { rate }, m.now);
+                self.limit = if exact { (accepted / measured).min(0.98 * rate) } else { self.limit };
                 self.schedule(shut, m);
             }
             AutoPhase::Hold | AutoPhase::Check => {
                 // A pace was refused that was believed to be below the limit.
-                let held = self.limit;
+                let (held, holds) = (self.limit, self.phase == AutoPhase::Hold);
                 self.note_refused(rate, m.now);
-                let (few, holds) = (given < 8.0 && !banned, self.phase == AutoPhase::Hold);
-                let mut limit = match () {
-                    () if banned => opening.max(0.5 * held),
-                    () if long && few => (given + 0.5) / open,
-                    () if long && self.bans == 0 => opening,
-                    () => (if few { given + 0.5 } else { accepted }) / measured,
+                let few = given < 8.0 && !banned;
+                let counted = if few { given + 0.5 } else { given };
+                let limit = match () {
+                    () if banned => (given - self.credit) / time(self.opened_at, self.run.since),
+                    () if long && (few || self.bans == 0) => counted / time(self.opened_at, m.now),
+                    () => (if few { counted } else { accepted }) / measured,
                 };
-                if holds {
-                    limit = limit.max(0.5 * held);
-                    self.confirmed = if limit < 0.8 * held { 0 } else { self.confirmed };
-                }
+                // A slow host serves in clumps, which tell little about its limit.
+                let least = if self.latency.is_quiet() { 0.5 } else { 0.9 } * held;
+                let limit = if holds || banned { limit.max(least) } else { limit };
                 self.raised = false;
                 self.set_limit(limit.min(0.97 * if holds { held } else { rate }), m);
                 if few || !holds {
@@ -170,8 +148,7 @@ impl Auto {
         let (accepted, rate) = (self.accepted as f32, self.run.rate);
         self.confirmed = 0;
         self.note_refused(rate, m.now);
-        let least = if long { 0.0 } else { 0.35 * rate };
-        self.set_limit((0.7 * rate).min((accepted / time).max(least)), m);
+        self.set_limit((0.7 * rate).min(accepted / time), m);
         (self.gave, self.first) = (self.accepted, (self.run.since - self.measured_from) as f32);
         // After a long time shut: a window gives as much again and no more, and a host that bans gives more.
         let look = self.limit.max((2.0 * accepted + 2.0) / (0.5 * time)).min(0.5 * rate);

@@ -172,7 +172,7 @@ impl World {
             self.check_ride_sent(host, most)?;
         } else {
             self.tally.followed += u64::from(self.hosts[host].oracle.send(terms, visit.purpose, now)?);
-            self.turn_sent(host, &visit);
+            self.turn_sent(host, &visit, terms.enforced());
         }
         if !self.flawed(Flaw::CountsTheGrant) {
             let breach = self.hosts[host].lane.sent(ticket, now);

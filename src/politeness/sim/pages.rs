@@ -118,9 +118,9 @@ impl World {
         Ok(())
     }
 
-    /// A turn is sent.
-    pub(super) fn turn_sent(&mut self, host: usize, visit: &Visit) {
-        let (now, enforced) = (self.now, self.enforced(host));
+    /// A turn is sent. It carries parts if it was given by the rules: not if pacing was off then.
+    pub(super) fn turn_sent(&mut self, host: usize, visit: &Visit, by_the_rules: bool) {
+        let (now, enforced) = (self.now, by_the_rules && self.enforced(host));
         let told = self.guests.values().filter(|guest| guest.host == host && guest.stage == SimStage::Told);
         let unsent = told.filter(|guest| guest.rides_with.is_some()).count() as u32;
         let at = &mut self.hosts[host];

@@ -3,9 +3,9 @@
 /// Answers between two looks, and the weight of one in the mean (TCP weighs a round trip by an eighth: RFC 6298).
 const EVERY: u8 = 16;
 /// The mean of slow answers, as a multiple of the quickest mean: from the first on the pace grows no more, from the
-/// second on it falls. Envoy's and Netflix' gradient controllers tolerate about as much.
+/// second on it falls. Envoy and Netflix use similar gradients.
 const SLOW: (f32, f32) = (2.0, 3.0);
-/// Answers that take less than this are quick, however much quicker others were: people notice 0.1 s.
+/// Answers that take less than this are quick, however much quicker others were. A choice, not measured.
 const QUICK: f32 = 0.05;
 /// Slow answers alone lower the pace to no less than this share: if that does not help, it is not the pace.
 const SLOWEST: f32 = 0.2;

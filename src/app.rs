@@ -186,8 +186,8 @@ impl Running {
         for number in 0..workers {
             let (plain, tls) = (cloned(&listeners.proxy)?, cloned(&listeners.tls)?);
             let (shared, resolver) = (self.shared.clone(), resolver.clone());
-            // The sockets listen already, so curtsy is ready before the thread has begun to accept.
-            let listening = shared.listening.begin();
+            // The sockets, if there are any, listen already, so curtsy is ready before the thread has begun to accept.
+            let listening = (plain.len() + tls.len() > 0).then(|| shared.listening.begin());
             self.spawn(format!("worker-{number}"), async move || {
                 if let Err(error) = timer::install_bell() {
                     tracing::warn!(event = "timer.error", %error, "gaps will be a millisecond longer than needed");

@@ -60,7 +60,7 @@ impl Worker {
         self: Arc<Self>,
         plain: Vec<std::net::TcpListener>,
         tls: Vec<std::net::TcpListener>,
-        starting: Working,
+        starting: Option<Working>,
     ) -> io::Result<()> {
         let mut stop = self.shared.stop.clone();
         let plain = plain.into_iter().map(|listener| (listener, ListenerProtocol::Plain));

@@ -164,7 +164,8 @@ impl Node {
             name: now > self.heard_at + NAME_AFTER,
             unused: wish.unused,
             held: theirs(wish.held),
-            burst: wish.burst,
+            // The ledger does not know what a missing node starts in its slots, so nothing is saved up for a burst.
+            burst: if self.standing.missing().is_empty() { wish.burst } else { wish.burst.min(1) },
             limit: wish.limit,
             track: wish.track,
             praise: wish.praise,
@@ -189,7 +190,8 @@ impl Node {
 
     /// Takes the answer to a claim that went out at `asked`.
     pub fn heard(&mut self, claim: &Claim, answer: Answer, asked: u64, now: u64) -> Verdict {
-        if !self.listen(asked, answer.now, answer.name, now) {
+        // Another answer may have shown meanwhile that the ledger has forgotten something.
+        if !self.listen(asked, answer.now, answer.name, now) || self.doubt > claim.doubt {
             return Verdict::Again;
         }
         match answer.ruling {
@@ -265,5 +267,55 @@ impl Node {
     /// A call failed. Returns whether the node has become alone by it.
     pub fn failed(&mut self, now: u64) -> bool {
         self.standing.failed(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::politeness::fleet::calls::Go;
+
+    const NOW: u64 = 50_000_000;
+
+    fn beat(now: u64, name: u64, missing: &[u32]) -> Beat {
+        Beat { now, name, nodes: 2, rank: 0, missing: missing.to_vec(), evicted: 0 }
+    }
+
+    fn joined(missing: &[u32]) -> Node {
+        let mut node = Node::new(Slots { rank: 0, nodes: 2 }, 500_000, NOW - 10_000_000);
+        for before in (0..=9).rev() {
+            let at = NOW - before * 500_000;
+            node.beats(at - 100);
+            node.beat(&beat(at, 1, missing), at - 100, at);
+        }
+        assert_eq!(node.state(), StandingState::Joined);
+        node
+    }
+
+    fn ask(node: &Node, burst: u64) -> Claim {
+        match node.plan(&Wish { delay: 1_000_000, burst, ..Wish::default() }, NOW) {
+            Plan::Ask(claim) => claim,
+            plan => panic!("{plan:?}"),
+        }
+    }
+
+    /// Both went to a server that was replaced by an older copy, and the answer to the heartbeat was heard first.
+    #[test]
+    fn a_grant_counts_for_nothing_if_the_ledger_has_forgotten_something_since_the_claim() {
+        for name in [1, 2] {
+            let mut node = joined(&[]);
+            let claim = ask(&node, 1);
+            node.beat(&beat(NOW + 200, name, &[]), NOW, NOW + 300);
+            let go = Go { start: NOW + 1_000, before: 0, number: 0, at: 0, line: 0, counted: false };
+            let answer = Answer { now: NOW + 250, name, successes: 0, ruling: Ruling::Go(go) };
+            let verdict = node.heard(&claim, answer, NOW, NOW + 400);
+            assert_eq!(matches!(verdict, Verdict::Go { .. }), name == 1, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_saved_up_for_a_burst_while_a_node_is_missing() {
+        assert_eq!(ask(&joined(&[]), 4).burst, 4);
+        assert_eq!(ask(&joined(&[1]), 4).burst, 1);
     }
 }

@@ -73,7 +73,9 @@ fn the_scripts_are_forgotten() {
             work.expect_served(2);
         }
     });
-    assert!(fleet.nodes.iter().all(|node| node.event("fleet.alone").is_none()), "a script is loaded again at once");
+    // On a busy machine a node may find Redis slow; that a script is unknown is no reason to go on alone.
+    let causes = fleet.nodes.iter().filter_map(|node| node.event("fleet.alone"));
+    causes.for_each(|told| assert_eq!(told["cause"], "slow", "a script is loaded again at once"));
 }
 
 /// A Redis that refuses makes nodes go on alone, with the cause in the log.

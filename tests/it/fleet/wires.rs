@@ -41,7 +41,10 @@ fn the_network_is_too_slow() {
     relay.slow(Duration::from_secs(2));
     fleet.expect_states("alone");
     work.expect_served(4);
-    assert!(fleet.nodes.iter().all(|node| node.event("fleet.alone").expect("logged")["cause"] == "slow"));
+    for node in &fleet.nodes {
+        let told = node.event("fleet.alone").expect("logged");
+        assert_eq!(told["cause"], "slow", "{told}");
+    }
     // What is under way comes late, and grants nothing.
     relay.mend();
     fleet.expect_states("joined");

@@ -123,7 +123,7 @@ impl Standing {
     /// Returns the time before which a node that is alone starts nothing: the others have noticed by then, and what was
     /// granted to them is sent and a delay ago.
     pub fn quiet_until(&self, delay: u64) -> u64 {
-        (self.last_beat + QUIET).max(self.since + FORGOTTEN_GRANTS + delay)
+        (self.last_beat + QUIET).max(self.since) + FORGOTTEN_GRANTS + delay
     }
 }
 
@@ -143,8 +143,8 @@ mod tests {
         standing.beats(1_000_000);
         assert!(standing.failed(1_500_000));
         assert!(!standing.failed(1_600_000), "alone already");
-        assert_eq!(standing.quiet_until(400_000), 3_200_000);
-        assert_eq!(standing.quiet_until(5_000_000), 6_600_000);
+        assert_eq!(standing.quiet_until(400_000), 3_700_000, "a delay after the last start that others were granted");
+        assert_eq!(standing.quiet_until(5_000_000), 8_300_000);
         assert_eq!(standing.beat(&beat(1, 0), 1_700_000), None, "it has not told what it started");
         standing.tells(4_000_000);
         assert_eq!(standing.beat(&beat(1, 0), 4_100_000), Some(StandingState::Returning));
@@ -161,6 +161,6 @@ mod tests {
         standing.tells(1_000_000);
         standing.beats(1_000_000);
         assert!(!standing.failed(1_500_000), "it was alone all the time");
-        assert_eq!((standing.state(), standing.quiet_until(0)), (StandingState::Alone, 3_200_000));
+        assert_eq!((standing.state(), standing.quiet_until(0)), (StandingState::Alone, 3_300_000));
     }
 }

@@ -22,6 +22,10 @@ pub(crate) fn expect_gaps(times: &[Duration], least: Duration) {
     assert!(gaps.iter().all(|gap| *gap + ROOM >= least), "{least:?} are due, not {gaps:?}");
 }
 
+/// How much shorter a gap may be between requests on shared connections. curtsy hands a head to the task that writes
+/// to the connection, and a busy machine may let that task wait: 1.4 ms were seen beside four busy loops.
+const ROOM_ON_SHARED: Duration = ms(10);
+
 /// The same for requests that may share a connection, whose times may be late: no two of them can have come closer to
 /// each other, wherever they came between their times.
 #[track_caller]
@@ -31,7 +35,7 @@ pub(crate) fn expect_gaps_on_shared(arrivals: &[Arrival], least: Duration) {
     for (index, (from, at)) in times.iter().enumerate() {
         for (other_from, other_at) in &times[..index] {
             let longest = at.saturating_sub(*other_from).max(other_at.saturating_sub(*from));
-            assert!(longest + ROOM >= least, "{least:?} are due, not {longest:?}: {times:?}");
+            assert!(longest + ROOM_ON_SHARED >= least, "{least:?} are due, not {longest:?}: {times:?}");
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Promises, checked by trying every order of events with a few members (`flight_tests`): one member at most is under
 //! way for its flight; a member that is aside is released as soon as no answer is to be expected; a member that asked
-//! for the newest answer never shares one that was sent before it came; a HEAD never leads; a flight is empty in the
+//! for the newest answer never shares one that was sent before it came; no GET follows a HEAD; a flight is empty in the
 //! end.
 //!
 //! [`Lane::step_aside`]: super::lane::Lane::step_aside

@@ -390,7 +390,7 @@ impl Pace {
         }
     }
 
-    /// Returns whether a quota that the host announced still decides, or will be doubted.
+    /// Returns whether a quota that the host announced still decides, or is still doubted.
     pub fn follows_quota(&self, now: Timestamp) -> bool {
         self.allowance.is_in_force(now)
     }

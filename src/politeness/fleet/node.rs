@@ -190,6 +190,10 @@ impl Node {
 
     /// Takes the answer to a claim that went out at `asked`.
     pub fn heard(&mut self, claim: &Claim, answer: Answer, asked: u64, now: u64) -> Verdict {
+        // Enough time for another server to take over, and the answer does not say whose it is.
+        if answer.name == 0 && now > self.heard_at + NAME_AFTER {
+            return Verdict::Again;
+        }
         // Another answer may have shown meanwhile that the ledger has forgotten something.
         if !self.listen(asked, answer.now, answer.name, now) || self.doubt > claim.doubt {
             return Verdict::Again;
@@ -311,6 +315,19 @@ mod tests {
             let verdict = node.heard(&claim, answer, NOW, NOW + 400);
             assert_eq!(matches!(verdict, Verdict::Go { .. }), name == 1, "{verdict:?}");
         }
+    }
+
+    /// It lay in the sockets of a server that hung, and perhaps an older copy took it over.
+    #[test]
+    fn a_late_answer_without_a_name_is_asked_for_again_with_one() {
+        let mut node = joined(&[]);
+        let claim = ask(&node, 1);
+        assert!(!claim.name, "the server was heard just now");
+        let go = Go { start: NOW + 201_000, before: 0, number: 0, at: 0, line: 0, counted: false };
+        let answer = Answer { now: NOW + 200_000, name: 0, successes: 0, ruling: Ruling::Go(go) };
+        assert_eq!(node.heard(&claim, answer, NOW, NOW + 200_100), Verdict::Again);
+        let Plan::Ask(again) = node.plan(&Wish::default(), NOW + 200_100) else { panic!("it is joined") };
+        assert!(again.name);
     }
 
     #[test]

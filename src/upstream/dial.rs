@@ -122,20 +122,6 @@ async fn open(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<TcpStream
     socket.connect(address).await
 }
 
-/// The most that the kernel keeps unsent on a connection that requests share: the size of a TLS record. By default it
-/// keeps megabytes.
-#[cfg(target_os = "linux")]
-const MOST_UNSENT: u32 = 16 * 1024;
-
-/// Limits what the kernel keeps unsent. A head that waits there behind an upload counts as sent, so it would come late,
-/// and the next request too soon after it.
-pub(super) fn limit_unsent(stream: &TcpStream) {
-    #[cfg(target_os = "linux")]
-    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(MOST_UNSENT);
-    #[cfg(not(target_os = "linux"))]
-    let _ = stream;
-}
-
 /// Returns IPv6 and IPv4 addresses in turn, starting with the family that the resolver put first.
 fn interleaved(ips: &[IpAddr]) -> Vec<IpAddr> {
     let first_is_v6 = ips.first().is_some_and(IpAddr::is_ipv6);

@@ -128,9 +128,6 @@ impl Upstream {
         });
         let tls = handshake?;
         let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        if is_http2 {
-            dial::limit_unsent(tls.get_ref().0);
-        }
         let stream = Stream::Tls(Box::new(tls));
         if !is_http2 {
             return Ok(own(stream));

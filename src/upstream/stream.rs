@@ -18,13 +18,16 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The address at the other end.
-    pub(super) fn peer(&self) -> Option<IpAddr> {
-        let tcp = match self {
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match self {
             Stream::Plain(tcp) => tcp,
             Stream::Tls(tls) => tls.get_ref().0,
-        };
-        tcp.peer_addr().ok().map(|peer| peer.ip())
+        }
+    }
+
+    /// The address at the other end.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        self.tcp().peer_addr().ok().map(|peer| peer.ip())
     }
 
     /// Whether an idle stream has something to read: its end, or bytes that belong to no request.

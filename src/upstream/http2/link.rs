@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::fault;
+use super::short_queue::ShortQueue;
 use super::witness::{Witness, WitnessRecord};
 use crate::clock;
 use crate::timeout_stream::{Deadline, TimeoutStream};
@@ -43,7 +44,7 @@ pub(super) const MOST_UNSENT: usize = 64 * 1024;
 /// A connection on which the origin sent something this recently is as good as a new one.
 const FRESH: Duration = Duration::from_secs(1);
 
-type Wire = Witness<TimeoutStream<Stream>>;
+type Wire = Witness<TimeoutStream<ShortQueue>>;
 
 pub(in crate::upstream) struct Link {
     /// Locked for one poll, never across an await.
@@ -89,7 +90,8 @@ impl Link {
     ) -> Result<Arc<Self>, UpstreamError> {
         let idle = terms.config.idle_timeout;
         let peer = if terms.config.proxy.is_none() { stream.peer() } else { None };
-        let (wire, record) = Witness::new(TimeoutStream::new(stream, Arc::new(Deadline::none()), idle, idle));
+        let (wire, record) =
+            Witness::new(TimeoutStream::new(ShortQueue::new(stream), Arc::new(Deadline::none()), idle, idle));
         let handshake = settings(terms.head_size).handshake(wire).await;
         let (sender, mut connection) = handshake.map_err(|error| fault::of_connection(&error, &record.lock()))?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {

@@ -13,6 +13,7 @@ mod links;
 mod passage;
 mod read_back;
 mod reply;
+mod short_queue;
 mod upload;
 mod witness;
 

@@ -145,6 +145,20 @@ fn trailers_of_an_answer_arrive_as_trailers_and_forbidden_ones_do_not() {
     assert!(!response.has("X-Sum"));
 }
 
+/// S37: the RFC allows trailers only for recipients that are known to want them.
+#[test]
+fn a_client_that_does_not_ask_for_trailers_gets_none() {
+    let origin = Origin::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 9\r\n\r\n",
+    );
+    let curtsy = Curtsy::start();
+    for (fields, expected) in [(&["Host: x"][..], 0), (&["Host: x", "TE: gzip"], 0), (&["Host: x", "TE: trailers"], 1)]
+    {
+        let response = curtsy.ask(&[&[origin.get("/").as_str()], fields].concat());
+        assert_eq!((response.text().as_str(), response.trailers.len()), ("abc", expected), "{fields:?}");
+    }
+}
+
 /// S37
 #[test]
 fn an_answer_with_trailers_is_whole_and_its_connection_is_used_again() {

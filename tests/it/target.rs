@@ -239,6 +239,19 @@ fn a_request_without_a_host_is_refused() {
     assert_eq!(curtsy.ask(&[&format!("GET {} HTTP/1.0", origin.url("/"))]).status(), 200);
 }
 
+/// Deviation: hyper's parser knows only 1.0 and 1.1, so a later minor version is not read as 1.1 (RFC 9110, section
+/// 2.5).
+#[test]
+fn a_version_that_is_not_spoken_is_refused() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    for (version, status) in [("HTTP/1.2", 400), ("HTTP/2.0", 505), ("HTTP/3.0", 505)] {
+        let mut client = curtsy.client();
+        client.send(format!("GET {} {version}\r\nHost: x\r\n\r\n", origin.url("/")));
+        assert_eq!(client.response_head().status(), status, "{version}");
+    }
+    origin.expect_untouched();
+}
+
 /// S36: `PRI` begins an HTTP/2 connection and is not a method of HTTP/1.1 (RFC 9113, section 3.4).
 #[test]
 fn the_preface_of_http2_is_no_request() {

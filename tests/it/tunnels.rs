@@ -10,6 +10,7 @@ use std::time::Duration;
 use curtsy::config::{Config, Http2Tunnels, Mode};
 use serde_json::Value;
 
+use crate::support::program;
 use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms, pause, soon};
 
 pub(crate) const DELAY: Duration = ms(250);
@@ -306,7 +307,7 @@ fn an_upload_is_one_request() {
     assert_eq!(curtsy.metric("curtsy_tunnel_requests_total"), 2);
 }
 
-/// An HTTP/2 tunnel takes one turn and one place, and the API reports it as unpaced.
+/// An HTTP/2 tunnel takes one turn and one place; the API and `curtsy host` report it as unpaced.
 #[test]
 fn http2_takes_one_turn_and_is_told_about() {
     let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE));
@@ -320,6 +321,8 @@ fn http2_takes_one_turn_and_is_told_about() {
     assert_eq!(curtsy.metric("curtsy_tunnel_pacing_total{mode=\"http2\"}"), 1);
     let shown = host(&curtsy);
     assert_eq!((&shown["in_flight"], &shown["unpaced_tunnels"]["reason"]), (&1.into(), &"http2".into()), "{shown:#}");
+    let (code, page) = program::run(&["host", "127.0.0.1", "--admin", &curtsy.admin().to_string()]);
+    assert!(code == 0 && page.contains("1 tunnel was not paced inside in the last hour: HTTP/2"), "{page}");
     expect_no_breach(&curtsy);
 }
 

@@ -10,7 +10,6 @@ use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
 use crate::clock;
 use crate::ledger::{FleetLedger, Granted, Ledger};
-use crate::metrics::A_MOMENT;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::Origin;
 use crate::politeness::fault::HostReply;
@@ -130,11 +129,8 @@ impl Permit {
     /// Call it when the visit's turn has come.
     pub(super) fn new(stay: Box<Stay>) -> Self {
         if !stay.is_fetch {
-            stay.gate.metrics.waited(stay.waited);
+            stay.gate.metrics.waited(stay.client, stay.waited);
             stay.tally(|row| row.visited(stay.waited));
-            if stay.waited >= A_MOMENT {
-                stay.gate.metrics.clients.waited(stay.client, stay.waited);
-            }
         }
         Permit(Some(stay))
     }

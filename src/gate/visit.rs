@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::claim::{self, LedgerWord};
 use super::in_line::InLine;
 use super::permit::{Account, Permit, Stay};
-use super::shared_lane::{Entered, SharedLane, ToldChange};
+use super::shared_lane::{Entered, ToldChange};
 use super::waiting_list::{Label, VisitClient};
 use super::{Gate, now, too_many};
 use crate::ledger::Ledger;
@@ -153,34 +153,6 @@ impl Gate {
             Some(lane) => lane,
             None => self.registry.lane(host, &self.book.load(), now)?,
         };
-        let (Entered { expected, told, .. }, stay) = self.enter(lane, &visit, is_ready, now)?;
-        if told == Some(ToldChange::Start) && claim::needed(&stay).is_none() {
-            return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
-        }
-        let ids = (stay.ticket, VisitClient::of(&visit));
-        let line = InLine::new(self.clone(), stay.lane.clone(), ids, now, expected);
-        let mut standing = Box::new(Standing { line, stay });
-        match told {
-            Some(ToldChange::Start) => return Ok(Place(Position::Started(Called(standing)))),
-            Some(_) => return Ok(Place(Position::Called(Called(standing)))),
-            None => {}
-        }
-        standing.line.start_waiting(|| None);
-        tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
-        if self.is_crowded_for(visit.peer) {
-            return Err(too_many(expected, now));
-        }
-        Ok(Place(Position::Queued(Queued(standing))))
-    }
-
-    /// Enters the lane, and notes what can be said about the visit.
-    fn enter(
-        self: &Arc<Self>,
-        lane: Arc<SharedLane>,
-        visit: &Visit,
-        is_ready: bool,
-        now: Timestamp,
-    ) -> Result<(Entered, Stay), LaneRefusal> {
         let purpose_is_fetch = visit.purpose == Purpose::RobotsFetch;
         let (entered, account, is_part) = lane.look(|state| {
             state.used(now);
@@ -188,7 +160,7 @@ impl Gate {
                 state.lane.share_places(fleet.sharers(lane.host().as_str(), state.lane.is_spaced()));
             }
             let ahead = state.lane.queued();
-            let entered = state.enter(*visit, is_ready, now)?;
+            let entered = state.enter(visit, is_ready, now)?;
             if visit.tunnelled {
                 state.lane.note_tunnelled();
             }
@@ -209,7 +181,35 @@ impl Gate {
         let (left, granted) = (None, None);
         let stay =
             Stay { gate, lane, ticket, client, waited, account, left, is_fetch, purpose_is_fetch, is_part, granted };
-        Ok((entered, stay))
+        if entered.told == Some(ToldChange::Start) && claim::needed(&stay).is_none() {
+            return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
+        }
+        self.stand(stay, &visit, &entered, now)
+    }
+
+    /// Keeps a visit that has entered its lane until its turn.
+    fn stand(
+        self: &Arc<Self>,
+        stay: Stay,
+        visit: &Visit,
+        entered: &Entered,
+        now: Timestamp,
+    ) -> Result<Place, LaneRefusal> {
+        let ids = (stay.ticket, VisitClient::of(visit));
+        let line = InLine::new(self.clone(), stay.lane.clone(), ids, now, entered.expected);
+        let mut standing = Box::new(Standing { line, stay });
+        match entered.told {
+            Some(ToldChange::Start) => return Ok(Place(Position::Started(Called(standing)))),
+            Some(_) => return Ok(Place(Position::Called(Called(standing)))),
+            None => {}
+        }
+        standing.line.start_waiting(|| None);
+        let (host, expected) = (standing.stay.lane.host(), entered.expected);
+        tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
+        if self.is_crowded_for(visit.peer) {
+            return Err(too_many(expected, now));
+        }
+        Ok(Place(Position::Queued(Queued(standing))))
     }
 }
 

@@ -113,9 +113,13 @@ impl HostSeries {
 
     /// Counts a request that had its turn.
     pub fn visit(&self, badge: &mut SeriesHandle, host: &HostKey, waited: Duration) {
-        if let Some(seat) = &badge.0 {
-            return seat.count(waited);
+        match &badge.0 {
+            Some(seat) => seat.count(waited),
+            None => self.visit_without_seat(badge, host, waited),
         }
+    }
+
+    fn visit_without_seat(&self, badge: &mut SeriesHandle, host: &HostKey, waited: Duration) {
         let host = (!self.full.load(Relaxed)).then_some(host);
         match host.and_then(|host| self.take_free_seat(host)) {
             Some(seat) => {

@@ -48,6 +48,7 @@ use self::transfers::Transfers;
 use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
+use crate::politeness::visit::ClientId;
 
 pub use self::collapsed::Collapsed;
 pub use self::fleet::FleetFigures;
@@ -253,9 +254,12 @@ impl Metrics {
         count(&self.parts, if rides { "ride" } else { "turn" });
     }
 
-    /// Records how long a request was held before its turn.
-    pub fn waited(&self, wait: Duration) {
+    /// Records how long a request of this client was held before its turn.
+    pub fn waited(&self, client: ClientId, wait: Duration) {
         self.waits.waited(wait);
+        if wait >= A_MOMENT {
+            self.clients.waited(client, wait);
+        }
     }
 
     /// Records how long a request would have been held, in report mode.

@@ -64,9 +64,19 @@ impl Audit {
             self.alike = 0;
         }
         (self.delay, self.burst) = (owed.delay, owed.burst);
-        let breach = held(sent, owed.held_until).or_else(|| self.too_close(sent));
+        // Any `burst + n` sends span at least `n` delays. With a burst of 1 the latest send counts even if less was
+        // owed then; a larger burst can be judged only over sends that were owed the same.
+        let burst = self.burst.max(1) as usize;
+        let known = usize::from(if burst == 1 { self.alike.max(1) } else { self.alike });
+        let mut before = self.sends.iter().rev().take(known).enumerate().skip(burst - 1);
+        let too_close = before.find_map(|(back, &earlier)| {
+            let gap = sent.since(earlier);
+            let gaps = u32::try_from(back + 2 - burst).unwrap_or(u32::MAX);
+            let least = owed.delay.saturating_mul(gaps);
+            (gap + TOLERANCE < least).then_some(Breach::TooClose { gap, least })
+        });
         self.remember(sent);
-        breach
+        held(sent, owed.held_until).or(too_close)
     }
 
     /// Notes a send outside pacing. Sends before it are not compared with sends after it.
@@ -87,22 +97,6 @@ impl Audit {
         let parts = self.parts.map_or(u32::MAX, |parts| parts.saturating_add(1));
         self.parts = self.parts.map(|_| parts);
         held(sent, held_until).or_else(|| (parts > most).then_some(Breach::TooManyParts { parts, most }))
-    }
-
-    /// Any `burst + n` sends span at least `n` delays. With a burst of 1 the latest send counts even if less was owed
-    /// then; a larger burst can be judged only over sends that were owed the same.
-    fn too_close(&self, sent: Timestamp) -> Option<Breach> {
-        if self.delay.is_zero() {
-            return None;
-        }
-        let burst = self.burst.max(1) as usize;
-        let known = usize::from(if burst == 1 { self.alike.max(1) } else { self.alike });
-        self.sends.iter().rev().take(known).enumerate().skip(burst - 1).find_map(|(back, &earlier)| {
-            let gap = sent.since(earlier);
-            let gaps = u32::try_from(back + 2 - burst).unwrap_or(u32::MAX);
-            let least = self.delay.saturating_mul(gaps);
-            (gap + TOLERANCE < least).then_some(Breach::TooClose { gap, least })
-        })
     }
 
     fn remember(&mut self, sent: Timestamp) {

@@ -216,11 +216,13 @@ impl Lane {
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
         let (retry, purpose, client, part) = (entry.retry, entry.purpose, entry.client, entry.part);
-        self.note_start(phase, purpose, now);
         match (phase, purpose) {
             (Phase::Riding, _) => self.settle_ride(),
             (_, Purpose::RobotsFetch) => self.turns.sent_fetch(now),
-            (_, Purpose::Page | Purpose::AfterRobotsFetch) => self.turns.sent(now),
+            (_, Purpose::Page | Purpose::AfterRobotsFetch) => {
+                self.note_start(purpose, now);
+                self.turns.sent(now);
+            }
         }
         if let Some(shadow) = &mut self.shadow {
             shadow.sent(ticket, now);

@@ -376,13 +376,7 @@ impl Turns {
     fn refill(&self, from: Timestamp, to: Timestamp) -> u64 {
         let delay = whole_micros(self.spacing.delay);
         let passed = to.as_micros().saturating_sub(from.as_micros());
-        if delay == 0 || passed == 0 {
-            return 0;
-        }
-        match passed.checked_mul(TOKEN) {
-            Some(product) => product / delay,
-            None => clamp(u128::from(passed) * u128::from(TOKEN) / u128::from(delay)),
-        }
+        if delay == 0 { 0 } else { clamp(u128::from(passed) * u128::from(TOKEN) / u128::from(delay)) }
     }
 
     /// Returns how long this many millionths of a token take, rounded up, so that the tokens are there at the end of

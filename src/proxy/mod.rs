@@ -24,12 +24,11 @@ mod tunnel;
 /// Waits for the request's turn and sends it.
 mod visit;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
-use http::{HeaderValue, Response};
+use http::Response;
 
 use crate::cache::Cache;
 use crate::config::{Config, Counts, Key};
@@ -39,10 +38,10 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::HostKey;
-use crate::politeness::policy::{LearningPolicy, PolicyBook};
+use crate::politeness::policy::{CacheMode, LearningPolicy, PolicyBook};
 use crate::politeness::retries::RetryPolicy;
 use crate::politeness::robots::Agents;
-use crate::politeness::signals::{self, PaceSignal, SignalFields, SignalPolicy, Signals};
+use crate::politeness::signals::{self, SignalFields, SignalPolicy, Signals};
 use crate::politeness::time::Timestamp;
 use crate::robots::Robots;
 use crate::shutdown::{Live, Stop};
@@ -146,6 +145,8 @@ pub struct Settings {
     quotas: Option<Quotas>,
     /// Whether pages are counted at any host.
     counts_pages: bool,
+    /// Whether the cache is on for any host.
+    caches: bool,
     /// Which host is treated how; for what lanes do not know.
     policies: Arc<PolicyBook>,
     /// Different for every configuration that was loaded; clones keep it.
@@ -169,6 +170,8 @@ impl Settings {
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
         let mut counts = config.host.iter().filter_map(|rule| rule.count).chain([config.politeness.count]);
+        let mut caches = config.host.iter().filter_map(|rule| rule.cache).chain([config.politeness.cache]);
+        let caches = caches.any(|mode| mode != CacheMode::Off);
         let policies = PolicyBook::new(config.politeness, config.host.clone(), LearningPolicy::default());
         let counts_pages = counts.any(|count| count == Counts::Pages);
         Settings {
@@ -183,6 +186,7 @@ impl Settings {
             retrying,
             quotas,
             counts_pages,
+            caches,
             policies: Arc::new(policies),
             generation,
         }
@@ -208,22 +212,10 @@ impl Settings {
         }
     }
 
-    /// Returns the names by which robots.txt knows a client.
-    fn agents(&self, user_agent: Option<&HeaderValue>) -> Arc<Agents> {
-        self.agents.clone().unwrap_or_else(|| agents_of(user_agent))
-    }
-
-    /// Whether the rules of robots.txt apply to this method. Methods are compared without case, although they are
-    /// case-sensitive (RFC 9110, section 9.1): some origins serve `get` as GET.
-    fn applies_robots_to(&self, method: &str) -> bool {
-        self.config.robots.apply_to.iter().any(|name| name.eq_ignore_ascii_case(method))
-    }
-
-    /// Whether robots.txt does not apply to this client.
-    fn is_exempt(&self, user_agent: Option<&HeaderValue>) -> bool {
-        let exempt = &self.config.robots.exempt_user_agents;
-        !exempt.is_empty()
-            && agents_of(user_agent).tokens().any(|token| exempt.iter().any(|name| name.eq_ignore_ascii_case(token)))
+    /// Returns what an answer says about pacing.
+    fn signals<T>(&self, response: &Response<T>, heard: Timestamp) -> Signals {
+        let fields = SignalFields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        signals::read(response.status().as_u16(), &fields, &self.listening, heard)
     }
 
     fn terms(&self) -> Terms<'_> {
@@ -238,23 +230,6 @@ impl Settings {
             only: None,
         }
     }
-}
-
-thread_local! {
-    /// The User-Agent of the last request, and its tokens. Most requests come from the client of the one before, and
-    /// reading the tokens again would take 3 % of a request.
-    static LAST_AGENTS: RefCell<(Box<[u8]>, Arc<Agents>)> = RefCell::default();
-}
-
-fn agents_of(user_agent: Option<&HeaderValue>) -> Arc<Agents> {
-    let value = user_agent.map_or(&b""[..], HeaderValue::as_bytes);
-    LAST_AGENTS.with_borrow_mut(|(last, agents)| {
-        if **last != *value {
-            let text = user_agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
-            (*last, *agents) = (value.into(), Arc::new(Agents::from_user_agent(text)));
-        }
-        agents.clone()
-    })
 }
 
 impl Shared {
@@ -303,22 +278,10 @@ impl Shared {
         }
     }
 
-    /// Returns what an answer says about pacing, and counts it if it says "too fast".
-    fn read_signals<T>(
-        &self,
-        settings: &Settings,
-        budget: &HostKey,
-        response: &Response<T>,
-        heard: Timestamp,
-    ) -> Signals {
-        let status = response.status().as_u16();
-        let fields = SignalFields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-        let signals = signals::read(status, &fields, &settings.listening, heard);
-        if signals.answer == PaceSignal::Throttled {
-            self.metrics.lessons.throttle(status);
-            self.metrics.tally.count(budget.as_str(), |row| row.throttled += 1);
-        }
-        signals
+    /// Counts an answer that says "too fast".
+    fn count_throttled(&self, budget: &HostKey, status: u16) {
+        self.metrics.lessons.throttle(status);
+        self.metrics.tally.count(budget.as_str(), |row| row.throttled += 1);
     }
 
     /// The number of open client connections.

@@ -10,13 +10,13 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body::{Body, Frame};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
@@ -101,14 +101,27 @@ impl Connection {
         self.reused
     }
 
-    /// Whether a reused connection turns out to be dead.
-    pub(super) fn is_stale(&mut self) -> bool {
-        self.reused && self.stream.get_mut().is_stale()
-    }
-
-    /// Begins a request. [`Connection::poll_exchange`] sends it.
-    pub(super) fn begin(&mut self, message: Message, response_timeout: Duration) {
-        self.upload = Upload::new(message);
+    /// Begins a request. [`Connection::poll_exchange`] sends it. Gives the request back if a reused connection turns
+    /// out to be dead: it has something to read, its end or bytes that belong to no request.
+    ///
+    /// Under TLS the socket may well have bytes. Servers send tickets for later sessions whenever they like, and these
+    /// are processed here; only what remains for a reader counts.
+    pub(super) fn begin(&mut self, message: Box<Message>, response_timeout: Duration) -> Result<(), Box<Message>> {
+        let mut byte = [0];
+        let is_dead = match self.stream.get_mut() {
+            _ if !self.reused => false,
+            Stream::Plain(tcp) => {
+                !matches!(tcp.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            }
+            Stream::Tls(tls) => {
+                let mut cx = Context::from_waker(Waker::noop());
+                Pin::new(tls).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready()
+            }
+        };
+        if is_dead {
+            return Err(message);
+        }
+        self.upload = Upload::new(*message);
         self.limit.listen();
         self.interim = 0;
         // The response timeout starts when the origin has the whole request.
@@ -117,6 +130,7 @@ impl Connection {
         } else {
             self.limit.clear();
         }
+        Ok(())
     }
 
     /// Whether the origin has the head: that is when a request starts.

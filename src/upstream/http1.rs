@@ -33,10 +33,8 @@ pub(super) async fn send(
 ) -> Result<Answer, Unanswered> {
     let (response_timeout, pool_per_host) = (terms.config.response_timeout, terms.config.pool_per_host);
     let (is_head, repeatable) = (message.is_head, message.repeatable && connection.is_reused());
-    if connection.is_stale() {
-        return Err(Unanswered { error: UpstreamError::Closed, again: Some(message) });
-    }
-    connection.begin(*message, response_timeout);
+    let begun = connection.begin(message, response_timeout);
+    begun.map_err(|message| Unanswered { error: UpstreamError::Closed, again: Some(message) })?;
     let mut is_started = false;
     let sent = SentRequest { connection, is_head, pool: pool.clone(), pool_per_host };
     let mut awaiting = Awaiting::new(sent, watch);

@@ -57,7 +57,7 @@ use crate::clock;
 use crate::config::{self, Key};
 use crate::metrics::Metrics;
 use crate::politeness::visit::ClientId;
-use crate::politeness::{HostKey, Origin, Scheme};
+use crate::politeness::{HostKey, Origin};
 
 #[derive(Debug)]
 pub struct Upstream {
@@ -235,14 +235,10 @@ impl Upstream {
     }
 
     fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Destination, UpstreamError> {
-        if terms.config.proxy.is_none() {
-            return Ok(Destination::Origin(origin.clone(), terms.only));
+        match terms.config.proxy {
+            None => Ok(Destination::Origin(origin.clone(), terms.only)),
+            Some(_) => open::place_behind_parent(terms, origin),
         }
-        terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
-        Ok(match origin.scheme {
-            Scheme::Http => Destination::Parent,
-            Scheme::Https => Destination::Origin(origin.clone(), None),
-        })
     }
 
     /// Sends the request and waits for the response head. Calls `watch` when the request's head has been written, and

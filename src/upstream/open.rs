@@ -35,6 +35,15 @@ impl New {
     }
 }
 
+/// Returns where a request to this origin goes, if the parent proxy may be sent there. The parent looks up the name.
+pub(super) fn place_behind_parent(terms: Terms<'_>, origin: &Origin) -> Result<Destination, UpstreamError> {
+    terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
+    Ok(match origin.scheme {
+        Scheme::Http => Destination::Parent,
+        Scheme::Https => Destination::Origin(origin.clone(), None),
+    })
+}
+
 fn takes_none() -> UpstreamError {
     UpstreamError::Protocol("the origin's settings allow no request".to_owned())
 }

@@ -29,23 +29,6 @@ impl Stream {
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.tcp().peer_addr().ok().map(|peer| peer.ip())
     }
-
-    /// Whether an idle stream has something to read: its end, or bytes that belong to no request.
-    ///
-    /// Under TLS the socket may well have bytes. Servers send tickets for later sessions whenever they like, and these
-    /// are processed here; only what remains for a reader counts.
-    pub(super) fn is_stale(&mut self) -> bool {
-        let mut byte = [0];
-        match self {
-            Stream::Plain(tcp) => {
-                !matches!(tcp.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-            }
-            Stream::Tls(tls) => {
-                let mut cx = Context::from_waker(Waker::noop());
-                Pin::new(tls).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready()
-            }
-        }
-    }
 }
 
 /// Sends close_notify as TLS requires (RFC 8446, section 6.1), as far as possible without waiting.

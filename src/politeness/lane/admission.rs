@@ -63,7 +63,6 @@ impl Lane {
         if visit.purpose != Purpose::Page
             && let Some(ticket) = self.enter_free(&visit, Phase::Preparing, now)
         {
-            self.called.push(ticket.number);
             return Ok(Joined { ticket, expected: now, is_called: true });
         }
         if visit.part != PagePart::No

@@ -21,18 +21,11 @@ impl Lane {
     /// the visit has not entered, and the caller must use [`Lane::join`].
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
-        if visit.part != PagePart::No
-            && let Some(ticket) = self.ride_through(visit, now)
-        {
-            return Some(ticket);
-        }
-        let ticket = self.enter_free(visit, Phase::Claimed, now)?;
-        self.turns.give();
-        self.flying.push(ticket.number);
-        Some(ticket)
+        let rides = if visit.part == PagePart::No { None } else { self.ride_through(visit, now) };
+        rides.or_else(|| self.enter_free(visit, Phase::Claimed, now))
     }
 
-    /// Admits a visit in this phase, if the host is free.
+    /// Calls a visit, or gives it its turn (this phase is `Preparing` or `Claimed`), if the host is free.
     pub(super) fn enter_free(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Option<Ticket> {
         if self.in_flight() >= self.concurrency() {
             self.set_aside(now);
@@ -44,6 +37,12 @@ impl Lane {
         let deadline = now + self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
         let ticket = self.roll.enter(VisitEntry::new(visit, phase, deadline, now));
         self.heed(ticket, now);
+        if phase == Phase::Claimed {
+            self.turns.give();
+            self.flying.push(ticket.number);
+        } else {
+            self.called.push(ticket.number);
+        }
         Some(ticket)
     }
 

@@ -11,7 +11,6 @@ use super::{Held, Lane};
 use crate::politeness::fault::HostReply;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Purpose;
-use crate::politeness::visit_table::Phase;
 
 /// How the host's last visits went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,19 +86,14 @@ impl Lane {
         self.recent.tunnelled = self.recent.tunnelled.wrapping_add(1);
     }
 
-    /// Notes that a visit is about to be sent. Leaves out parts of pages and robots.txt fetches, and keeps nothing for
-    /// the first page: most hosts have no second.
-    pub(super) fn note_start(&mut self, phase: Phase, purpose: Purpose, now: Timestamp) {
-        let is_second = purpose == Purpose::Page && self.last_sent().is_some();
-        if phase == Phase::Riding || purpose == Purpose::RobotsFetch || !(is_second || self.timeline.is_some()) {
-            return;
+    /// Notes that a page is about to be sent. Keeps nothing for the first one: most hosts have no second.
+    pub(super) fn note_start(&mut self, purpose: Purpose, now: Timestamp) {
+        let before = self.last_sent().filter(|_| purpose == Purpose::Page);
+        if before.is_some() || self.timeline.is_some() {
+            let starts = &mut self.timeline.get_or_insert_default().starts;
+            starts.extend(before.filter(|_| starts.is_empty()));
+            push(starts, now, MOST_STARTS);
         }
-        let before = self.last_sent().filter(|_| is_second);
-        let timeline = self.timeline.get_or_insert_default();
-        if timeline.starts.is_empty() {
-            timeline.starts.extend(before);
-        }
-        push(&mut timeline.starts, now, MOST_STARTS);
     }
 
     /// Notes a hold that has just begun or grown.

@@ -132,34 +132,9 @@ impl Signals {
 
 /// Reads what an answer says. `now` replaces a missing `Date`.
 pub fn read(status: u16, fields: &SignalFields<'_>, listening: &SignalPolicy, now: Timestamp) -> Signals {
-    if fields.are_silent() {
-        return Signals { answer: judge(status, false, listening), ..Signals::FAILED };
-    }
-    let sent = fields.date.and_then(|date| http_date::robust(date, now)).unwrap_or(now);
-    // A stored answer says nothing about the present (draft 11, 7.3).
-    let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
-    let said = match listening.ratelimit_fields && !stored {
-        true => ratelimit::read(fields, sent),
-        false => ratelimit::SaidQuota::default(),
-    };
-    let retry_after = match status {
-        400.. => fields.retry_after.and_then(|text| retry_after::read(text, sent, now)),
-        // On a redirect, Retry-After concerns only the redirect.
-        _ => None,
-    };
-    let limited = retry_after.is_some() || said.spent;
-    let answer = judge(status, limited, listening);
-    let longest = listening.retry_after_max;
-    Signals {
-        answer,
-        retry_after: retry_after.filter(|_| answer == PaceSignal::Throttled).map(|wait| wait.min(longest)),
-        used_up: said.used_up.map(|wait| wait.min(longest)),
-        quota: said.quota,
-    }
-}
-
-fn judge(status: u16, limited: bool, listening: &SignalPolicy) -> PaceSignal {
-    match status {
+    let said = if fields.are_silent() { SaidOfTime::default() } else { said(status, fields, listening, now) };
+    let limited = said.retry_after.is_some() || said.quota.spent;
+    let answer = match status {
         _ if listening.statuses.contains(&status) => PaceSignal::Throttled,
         // GitHub answers limits with 403.
         403 if limited => PaceSignal::Throttled,
@@ -168,7 +143,37 @@ fn judge(status: u16, limited: bool, listening: &SignalPolicy) -> PaceSignal {
         403 | 408 | 425 | 429 => PaceSignal::Neutral,
         500.. => PaceSignal::Failed,
         _ => PaceSignal::Success,
+    };
+    let longest = listening.retry_after_max;
+    Signals {
+        answer,
+        retry_after: said.retry_after.filter(|_| answer == PaceSignal::Throttled).map(|wait| wait.min(longest)),
+        used_up: said.quota.used_up.map(|wait| wait.min(longest)),
+        quota: said.quota.quota,
     }
+}
+
+/// What the fields of an answer say, whatever its status means.
+#[derive(Default)]
+struct SaidOfTime {
+    retry_after: Option<Duration>,
+    quota: ratelimit::SaidQuota,
+}
+
+fn said(status: u16, fields: &SignalFields<'_>, listening: &SignalPolicy, now: Timestamp) -> SaidOfTime {
+    let sent = fields.date.and_then(|date| http_date::robust(date, now)).unwrap_or(now);
+    // A stored answer says nothing about the present (draft 11, 7.3).
+    let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
+    let quota = match listening.ratelimit_fields && !stored {
+        true => ratelimit::read(fields, sent),
+        false => ratelimit::SaidQuota::default(),
+    };
+    let retry_after = match status {
+        400.. => fields.retry_after.and_then(|text| retry_after::read(text, sent, now)),
+        // On a redirect, Retry-After concerns only the redirect.
+        _ => None,
+    };
+    SaidOfTime { retry_after, quota }
 }
 
 #[cfg(test)]

@@ -20,12 +20,19 @@ pub(crate) struct Body {
     content: Content,
     /// Ends when the body ends, or when the client disconnects in the middle of it.
     in_flight: Option<Box<InFlight>>,
-    /// Reads along, if this is a robots.txt.
-    lesson: Option<Box<RobotsCapture>>,
-    /// Reads along, if the answer may be stored.
-    store: Option<StoreTap>,
+    /// Few answers are read along.
+    readers: Option<Box<Readers>>,
     /// An error of the origin, held back for one poll.
     broken: Option<Broken>,
+}
+
+/// What reads an answer along while it passes to the client.
+#[derive(Debug, Default)]
+struct Readers {
+    /// If it is a robots.txt.
+    lesson: Option<Box<RobotsCapture>>,
+    /// If it may be stored.
+    store: Option<StoreTap>,
 }
 
 #[derive(Debug)]
@@ -57,11 +64,13 @@ impl Body {
     }
 
     fn of(content: Content) -> Self {
-        Body { content, in_flight: None, lesson: None, store: None, broken: None }
+        Body { content, in_flight: None, readers: None, broken: None }
     }
 
     pub(crate) fn storing(mut self, store: Option<StoreTap>) -> Self {
-        self.store = store;
+        if store.is_some() {
+            self.readers.get_or_insert_default().store = store;
+        }
         self
     }
 
@@ -71,7 +80,9 @@ impl Body {
     }
 
     pub(crate) fn teaching(mut self, lesson: Option<Box<RobotsCapture>>) -> Self {
-        self.lesson = lesson;
+        if lesson.is_some() {
+            self.readers.get_or_insert_default().lesson = lesson;
+        }
         self
     }
 
@@ -95,6 +106,23 @@ impl Body {
                 }
             }
         }
+        if let Some(readers) = &mut self.readers {
+            readers.read(frame);
+        }
+    }
+
+    fn finished(&mut self) {
+        if let Some(readers) = self.readers.take() {
+            readers.end();
+        }
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.completed();
+        }
+    }
+}
+
+impl Readers {
+    fn read(&mut self, frame: &Frame<Bytes>) {
         if let Some(store) = &mut self.store {
             match frame.data_ref() {
                 Some(bytes) => store.read(bytes),
@@ -106,15 +134,12 @@ impl Body {
         }
     }
 
-    fn finished(&mut self) {
-        if let Some(lesson) = self.lesson.take() {
+    fn end(self) {
+        if let Some(lesson) = self.lesson {
             (*lesson).end();
         }
-        if let Some(mut store) = self.store.take() {
+        if let Some(mut store) = self.store {
             store.end();
-        }
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.completed();
         }
     }
 }
@@ -163,7 +188,7 @@ impl HttpBody for Body {
             }
             Poll::Ready(None) => this.finished(),
             Poll::Ready(Some(Err(error))) => {
-                this.store = None;
+                this.readers = None;
                 if let Some(in_flight) = &mut this.in_flight {
                     in_flight.truncated(*error);
                 }

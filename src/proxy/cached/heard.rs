@@ -43,14 +43,9 @@ pub(crate) enum Confirmation {
     Contradicts,
 }
 
-/// Reads what an answer says about the stored answer that the origin was asked about.
-pub(crate) fn confirmed<B>(step: &CacheStep, response: &Response<B>) -> Confirmation {
-    let CacheStep::Plan(plan) = step else { return Confirmation::No };
-    plan.confirmed(response)
-}
-
 impl CachePlan {
-    fn confirmed<B>(&self, response: &Response<B>) -> Confirmation {
+    /// Reads what an answer says about the stored answer that the origin was asked about.
+    pub(crate) fn confirmed<B>(&self, response: &Response<B>) -> Confirmation {
         let (Some(entry), true) =
             (&self.entry, self.conditional.load(Relaxed) && response.status() == StatusCode::NOT_MODIFIED)
         else {

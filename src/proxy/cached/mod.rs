@@ -21,7 +21,7 @@ mod tap;
 pub(crate) use self::disk::from_disk;
 pub use self::forecast::CacheForecast;
 pub(crate) use self::forecast::{ForecastRequest, forecast};
-pub(crate) use self::heard::{Confirmation, Passing, confirmed, instead_of, replaces_error};
+pub(crate) use self::heard::{Confirmation, Passing, instead_of, replaces_error};
 pub(crate) use self::kept::list;
 pub(crate) use self::look::{Looked, look, partition_of};
 pub(crate) use self::plan::{CachePlan, CacheStep};

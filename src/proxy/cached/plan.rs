@@ -98,16 +98,22 @@ impl HostCache {
 }
 
 impl CacheStep {
+    /// The plan of a request whose answer may be stored.
+    pub(crate) fn plan(&self) -> Option<&Arc<CachePlan>> {
+        if let CacheStep::Plan(plan) = self { Some(plan) } else { None }
+    }
+}
+
+impl CachePlan {
     /// Sets our conditions instead of the client's, if a stored answer has validators. Returns the head as it was, for
     /// the case that the origin's answer is about something else.
     pub(crate) fn set_conditions(&self, parts: &mut Parts) -> Option<Box<Parts>> {
-        let CacheStep::Plan(plan) = self else { return None };
-        let validators = plan.entry.as_deref().map(validators).filter(|validators| !validators.is_empty())?;
+        let validators = self.entry.as_deref().map(validators).filter(|validators| !validators.is_empty())?;
         let plain = Box::new(parts.clone());
         parts.headers.remove(IF_NONE_MATCH);
         parts.headers.remove(IF_MODIFIED_SINCE);
         parts.headers.extend(validators);
-        plan.conditional.store(true, Relaxed);
+        self.conditional.store(true, Relaxed);
         Some(plain)
     }
 }

@@ -99,15 +99,12 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
 impl Refresh {
     async fn run(self) {
         let Refresh { place, worker, settings, step, visit, message, origin } = self;
-        let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
-        let Ok(lanes) = worker.upstream.lanes(terms, key, &origin.host).await else { return };
         let who = ClientName { name: None, address: std::net::Ipv4Addr::LOCALHOST.into() };
         let (safe, keep_body, upgrade) = (false, false, false);
         let delivery = Delivery {
             worker: &worker,
             settings: &settings,
             origin: &origin,
-            lanes: &lanes,
             visit,
             who,
             safe,

@@ -212,8 +212,8 @@ impl DryRun {
         if via != Via::Plain && ports.is_some_and(|ports| !ports.contains(&port)) {
             return Err(Refusal::Destination(Denied::ConnectPort(port)));
         }
-        let who = ClientName { name: client.name.as_deref(), address: client.address };
-        Job::begin(&self.worker.shared, settings, who, &question.origin.host).map(drop)
+        let Some(name) = client.name.as_deref() else { return Ok(()) };
+        Job::begin(&self.worker.shared, settings, (name, client.address), &question.origin.host).map(drop)
     }
 
     /// Returns the visit that the request would be.

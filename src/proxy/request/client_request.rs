@@ -98,8 +98,7 @@ impl ClientRequest {
         self.user.as_deref().or_else(|| options::name(headers))
     }
 
-    /// The limit for the client's pauses within its request. A connection with several requests at once has no such
-    /// limit.
+    /// The limit for the client's pauses within its request; `None` if its connection has several requests at once.
     pub(crate) fn limit(&self) -> Option<&Arc<Deadline>> {
         self.client.has_one_at_a_time().then_some(&self.client.limit)
     }
@@ -120,14 +119,18 @@ impl ClientRequest {
     /// Notes which client the request is counted for.
     pub(crate) fn counts_for_client(&self, id: ClientId, name: Option<&str>, headers: &HeaderMap) {
         if self.client.is_met_first(id) {
-            let agent = headers.get(USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
-            let logs_in = self.settings.users.is_some();
-            let who = ClientIdentity { id, name, logs_in, address: self.address(), agent };
-            self.shared().metrics.clients.meet(&who, label::program);
+            self.meet(id, name, headers);
         }
         if let Some(in_flight) = &self.in_flight {
             in_flight.counted_for.store(id.0, Relaxed);
         }
+    }
+
+    /// Introduces the client to the table of clients.
+    fn meet(&self, id: ClientId, name: Option<&str>, headers: &HeaderMap) {
+        let agent = headers.get(USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
+        let who = ClientIdentity { id, name, logs_in: self.settings.users.is_some(), address: self.address(), agent };
+        self.shared().metrics.clients.meet(&who, label::program);
     }
 
     /// Notes the user that was admitted.
@@ -354,20 +357,17 @@ impl InFlight {
         }
     }
 
-    /// Counts the request for its client; for its address, if it was refused before its name was known.
-    fn count_for_client(&self, outcome: RequestOutcome, now: Instant) {
-        let clients = &self.shared.metrics.clients;
-        let mut id = ClientId(self.counted_for.load(Relaxed));
-        if id == ClientId(0) {
-            id = self.client.id;
-            let address = self.client.peer.ip();
-            let who = ClientIdentity { id, name: None, logs_in: false, address, agent: b"" };
-            clients.meet(&who, |_| String::new());
-        }
-        let (host, code) = (self.host.as_ref(), self.code);
-        if !clients.ended(id, &ClientEnding { host, kind: self.kind, outcome, code, bytes: self.bytes, now }) {
-            self.client.is_forgotten();
-        }
+    /// Returns the client that the request is counted for: its address, if it was refused before its name was known.
+    fn counted_client(&self) -> ClientId {
+        let known = ClientId(self.counted_for.load(Relaxed));
+        if known == ClientId(0) { self.meet_address() } else { known }
+    }
+
+    fn meet_address(&self) -> ClientId {
+        let (id, address) = (self.client.id, self.client.peer.ip());
+        let who = ClientIdentity { id, name: None, logs_in: false, address, agent: b"" };
+        self.shared.metrics.clients.meet(&who, |_| String::new());
+        id
     }
 
     /// Counts what the cache saved for the host.
@@ -424,7 +424,11 @@ impl Drop for InFlight {
         }
         let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
         metrics.request(self.kind, outcome);
-        self.count_for_client(outcome, now);
+        let (host, kind, code, bytes) = (self.host.as_ref(), self.kind, self.code, self.bytes);
+        let ending = ClientEnding { host, kind, outcome, code, bytes, now };
+        if !metrics.clients.ended(self.counted_client(), &ending) {
+            self.client.is_forgotten();
+        }
         self.count_savings(outcome);
         if matches!(self.outcome, Some(RequestOutcome::Forwarded | RequestOutcome::Cached)) && !self.complete {
             metrics.disconnect(DisconnectStage::Response);

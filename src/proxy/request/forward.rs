@@ -13,8 +13,7 @@ use hyper::upgrade::OnUpgrade;
 use super::client_request::ClientRequest;
 use super::headers::Identity;
 use super::label::ClientName;
-use super::options::RequestOptions;
-use super::{check, headers, label};
+use super::{check, headers, label, options};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::RequestOutcome;
@@ -48,56 +47,71 @@ pub(crate) async fn forward(
     if let Some(response) = check::check(request, &mut parts)? {
         return Ok(request.answer_itself(response));
     }
-    let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
-    let who = ClientName { name: wish.name(), address: request.address() };
-    let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
+    let (gate, user) = (&request.shared().gate, request.user.as_deref());
+    let (visit, name) = options::visit(gate, origin, &parts, user, request.peer());
+    let who = ClientName { name, address: request.address() };
     let may_share = request.settings.config.cache.collapse && parts.method == Method::GET;
     let visit = Visit { part: page_part(request, &parts, visit.client), may_share, ..visit };
-    request.counts_for_client(visit.client, who.name, &parts.headers);
-    let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
+    request.counts_for_client(visit.client, name, &parts.headers);
+    let begin = |name| Job::begin(request.shared(), &request.settings, (name, who.address), &origin.host);
+    let job = name.map(begin).transpose()?;
     let asking = RobotsQuestion::about_page(request, origin, &parts);
     let heard = asking.ask(&visit, || label::of_head(who, origin, &parts)).await;
-    let heard = heard.inspect_err(|failure| job.ended(request.shared(), &request.settings, failure))?;
+    let heard = heard.inspect_err(|failure| failed(request, job.as_ref(), failure))?;
     let visit = heard.apply(visit);
-    let has_disk = request.shared().cache.disk.is_some();
-    let on_disk = if has_disk { cached::from_disk(request, origin, &parts).await } else { None };
-    let step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
-        Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
-        Looked::Ask(step) => step,
-    };
+    let mut step = CacheStep::Off;
+    if request.settings.caches {
+        let has_disk = request.shared().cache.disk.is_some();
+        let on_disk = if has_disk { cached::from_disk(request, origin, &parts).await } else { None };
+        match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
+            Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
+            Looked::Ask(next) => step = next,
+        }
+    }
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
     let member = join_flight(request, &step).filter(|_| !may_teach);
-    let plain = step.set_conditions(&mut parts);
+    let plain = step.plan().and_then(|plan| plan.set_conditions(&mut parts));
     let body = client_body(request, incoming);
     let outgoing = prepare(request, origin, parts, body, upgrade.is_some());
     let plain = plain.map(|plain| prepare(request, origin, plain, RequestBody::Empty, false));
-    let mut sent = match send(request, origin, visit, &job, outgoing, member.as_ref()).await {
+    let mut sent = match send(request, origin, visit, job.as_ref(), outgoing, member.as_ref()).await {
         Ok(Delivered::Sent(sent)) => sent,
         Ok(Delivered::Shared(share)) => return Ok(pass_share(request, share, &step, heard.warning)),
         Err(failure) => return cached::instead_of(&failure, &step, request).ok_or(failure),
     };
-    if let (Answer::Response(response), Some(plain)) = (&sent.answer, plain)
-        && let Confirmation::Contradicts = cached::confirmed(&step, response)
+    if let (Answer::Response(response), Some(plain), Some(plan)) = (&sent.answer, plain, step.plan())
+        && let Confirmation::Contradicts = plan.confirmed(response)
     {
         drop(sent);
         step.is_plain_again();
         member.iter().for_each(Membership::retries);
-        sent = match Box::pin(send(request, origin, visit, &job, plain, member.as_ref())).await? {
+        sent = match Box::pin(send(request, origin, visit, job.as_ref(), plain, member.as_ref())).await? {
             Delivered::Sent(sent) => sent,
             Delivered::Shared(share) => return Ok(pass_share(request, share, &step, heard.warning)),
         };
     }
     let status = status(&sent.answer);
-    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        // If this were passed on, the client would show its curtsy password to another proxy.
-        return Err(UpstreamError::Parent(status.as_u16()).into());
-    }
-    job.answered(request.shared(), &request.settings, status.as_u16());
+    answered(request, job.as_ref(), status)?;
     if let Some(response) = cached::replaces_error(status, &step, request) {
         keep(request, sent.permit, sent.took);
         return Ok(response);
     }
     pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, step, member })
+}
+
+/// Counts an answer for the client, if it has a name. Refuses the one that must not be passed on.
+fn answered(request: &ClientRequest, job: Option<&Job>, status: StatusCode) -> Result<(), UpstreamError> {
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        // If this were passed on, the client would show its curtsy password to another proxy.
+        return Err(UpstreamError::Parent(status.as_u16()));
+    }
+    job.into_iter().for_each(|job| job.answered(request.shared(), &request.settings, status.as_u16()));
+    Ok(())
+}
+
+/// Counts a failure for the client, if it has a name.
+fn failed(request: &ClientRequest, job: Option<&Job>, failure: &Failure) {
+    job.into_iter().for_each(|job| job.ended(request.shared(), &request.settings, failure));
 }
 
 /// Adds the objection of robots.txt to an answer from the cache.
@@ -148,20 +162,17 @@ async fn send(
     request: &ClientRequest,
     origin: &Origin,
     visit: Visit,
-    job: &Job,
+    job: Option<&Job>,
     outgoing: Outgoing,
     member: Option<&Membership>,
 ) -> Result<Delivered, Failure> {
     let Outgoing { message, safe, keep_body, upgrade } = outgoing;
-    let (worker, settings) = (&request.worker, &request.settings);
-    let size = message.head_size();
+    let (worker, settings, size) = (&request.worker, &request.settings, message.head_size());
     let is_large = size > check::USUAL_HEAD;
     let _large = if is_large { Some(check::weigh(request.shared(), &request.client, size)?) } else { None };
-    let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
-    let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
-    let who = ClientName { name: job.name(), address: request.address() };
-    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade, member };
-    delivery.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
+    let who = ClientName { name: job.map(Job::name), address: request.address() };
+    let delivery = Delivery { worker, settings, origin, visit, who, safe, keep_body, upgrade, member };
+    delivery.send(message).await.inspect_err(|failure| failed(request, job, failure))
 }
 
 /// What else becomes of an answer that is passed on.
@@ -197,7 +208,8 @@ fn pass_back(
             headers::incoming(response.headers_mut(), identity(request), version);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
-            if let Confirmation::Yes = cached::confirmed(&expected.step, &response)
+            if let Some(plan) = expected.step.plan()
+                && let Confirmation::Yes = plan.confirmed(&response)
                 && let Some(stored) = expected.step.answer_confirmed(request, response.headers(), took)
             {
                 expected.member.iter().for_each(Membership::share_stored);
@@ -205,7 +217,10 @@ fn pass_back(
                 return Ok(stored);
             }
             let share = expected.member.and_then(|member| landing::land(&member, &response, took));
-            let passing = Passing::begin(&expected.step, request, &mut response, took);
+            let tap = match &expected.step {
+                CacheStep::Off => None,
+                step => Passing::begin(step, request, &mut response, took).tap,
+            };
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
                 if let Some(warning) = expected.warning {
@@ -219,11 +234,11 @@ fn pass_back(
             if let Some(Share::Coming(answer, reader)) = share {
                 note_times(request, &permit, took);
                 let (head, reply) = response.into_parts();
-                landing::fill(&answer, Body::passing(reply).storing(passing.tap), permit);
+                landing::fill(&answer, Body::passing(reply).storing(tap), permit);
                 return Ok(Response::from_parts(head, Body::shared(reader, true)));
             }
             keep(request, permit, took);
-            Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(passing.tap)))
+            Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(tap)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();

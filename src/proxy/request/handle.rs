@@ -33,12 +33,17 @@ pub(crate) async fn handle(
     body: Incoming,
 ) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
-    let asked = RequestSummary::of(&parts, client.inside());
-    let shared = &worker.shared;
+    let asked = RequestSummary {
+        method: parts.method.clone(),
+        url: written(&parts.uri, client.inside()),
+        version: parts.version,
+        form: response::preferred(parts.headers.get(ACCEPT)),
+    };
+    let (shared, kind) = (&worker.shared, kind(&parts, client.inside()));
     let is_told = shared.access_log.is_on() || shared.events.is_watched() || shared.metrics.tally.is_kept();
     let entry = is_told
         .then(|| Box::new(LogEntry::new(client.peer, &parts.method, &asked.url, settings.config.log.query_strings)));
-    let mut request = ClientRequest::begin(worker, client, settings, asked.kind, entry);
+    let mut request = ClientRequest::begin(worker, client, settings, kind, entry);
     let mut response = match pass(&mut request, parts, body).await {
         Ok(response) => response,
         Err(failure) => refuse(&mut request, &asked, &failure),
@@ -54,23 +59,12 @@ pub(crate) async fn handle(
     request.finish(response)
 }
 
-/// Admits the client, finds out what the request is for, and passes the request to what answers it.
+/// Admits the client, finds out what the request is for, and passes the request to what answers it. Counts the request
+/// against the quotas, even if its target cannot be read.
 async fn pass(request: &mut ClientRequest, parts: Box<Parts>, body: Incoming) -> Result<Response<Body>, Failure> {
     let user = admit(&request.settings, &request.client, &parts).await?;
     request.admitted(user, &parts.headers);
-    match target(request, &parts)? {
-        Target::Forward(origin) => match own_page(request, &origin, &parts) {
-            Some(response) => Ok(request.answer_itself(response)),
-            None => forward::forward(request, &origin, parts, body).await,
-        },
-        Target::Tunnel { host, port } => tunnel(request, WantedTunnel { host, port, parts }).await,
-        Target::Own => Ok(request.answer_itself(landing::page(&parts.method, &parts.uri, &parts.headers))),
-    }
-}
-
-/// Reads what the request is for, and counts the request against the quotas, even if it cannot be read.
-fn target(request: &mut ClientRequest, parts: &Parts) -> Result<Target, Failure> {
-    target::check(parts, request.client.inside().is_some())?;
+    target::check(&parts, request.client.inside().is_some())?;
     let target = match request.client.inside() {
         None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
         Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
@@ -84,7 +78,14 @@ fn target(request: &mut ClientRequest, parts: &Parts) -> Result<Target, Failure>
     if !looks_inside {
         request.take_quota(&parts.headers)?;
     }
-    target
+    match target? {
+        Target::Forward(origin) => match own_page(request, &origin, &parts) {
+            Some(response) => Ok(request.answer_itself(response)),
+            None => forward::forward(request, &origin, parts, body).await,
+        },
+        Target::Tunnel { host, port } => tunnel(request, WantedTunnel { host, port, parts }).await,
+        Target::Own => Ok(request.answer_itself(landing::page(&parts.method, &parts.uri, &parts.headers))),
+    }
 }
 
 /// Returns the page for a name that curtsy answers for itself.
@@ -159,40 +160,27 @@ struct RequestSummary {
     url: String,
     version: Version,
     form: Form,
-    kind: RequestKind,
 }
 
-impl RequestSummary {
-    fn of(parts: &Parts, inside: Option<&Inside>) -> Self {
-        let (method, uri) = (parts.method.clone(), &parts.uri);
-        let kind = match inside {
-            Some(inside) if inside.origin.scheme == Scheme::Https => RequestKind::Https,
-            Some(_) => RequestKind::Http,
-            None if method == Method::CONNECT => RequestKind::Tunnel,
-            None if uri.scheme() == Some(&http::uri::Scheme::HTTPS) => RequestKind::Absolute,
-            None => RequestKind::Http,
-        };
-        let url = match inside {
-            // As the client would have requested it without the tunnel.
-            Some(inside) if uri.authority().is_none() => format!("{}{}", inside.origin, written(uri)),
-            _ => written(uri),
-        };
-        RequestSummary {
-            method,
-            url,
-            version: parts.version,
-            form: response::preferred(parts.headers.get(ACCEPT)),
-            kind,
-        }
+fn kind(parts: &Parts, inside: Option<&Inside>) -> RequestKind {
+    match inside {
+        Some(inside) if inside.origin.scheme == Scheme::Https => RequestKind::Https,
+        None if parts.method == Method::CONNECT => RequestKind::Tunnel,
+        None if parts.uri.scheme() == Some(&http::uri::Scheme::HTTPS) => RequestKind::Absolute,
+        _ => RequestKind::Http,
     }
 }
 
-/// Writes the URI without credentials. By hand: this runs for every request, and formatting costs three times as much.
-fn written(uri: &Uri) -> String {
-    let scheme = uri.scheme_str().unwrap_or_default();
+/// Writes the URI without credentials, as the client would have requested it without the tunnel that it is inside of.
+/// By hand: this runs for every request, and formatting costs three times as much.
+fn written(uri: &Uri, inside: Option<&Inside>) -> String {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let path = uri.path_and_query().map_or("", |path| path.as_str());
+    if let (Some(inside), "") = (inside, authority) {
+        return format!("{}{path}", inside.origin);
+    }
+    let scheme = uri.scheme_str().unwrap_or_default();
     let mut text = String::with_capacity(scheme.len() + 3 + authority.len() + path.len());
     if !scheme.is_empty() {
         text.push_str(scheme);
@@ -209,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_url_is_told_without_its_credentials() {
-        let told = |uri: &str| written(&uri.parse().unwrap());
+        let told = |uri: &str| written(&uri.parse().unwrap(), None);
         assert_eq!(told("http://me:secret@a.test:81/x?y"), "http://a.test:81/x?y");
         assert_eq!(told("a.test:443"), "a.test:443");
         assert_eq!(told("/x?y"), "/x?y");

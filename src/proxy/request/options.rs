@@ -7,14 +7,15 @@ use std::hash::Hasher;
 use std::time::Duration;
 
 use fnv::FnvHasher;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::gate::Gate;
 use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
 use crate::proxy::Settings;
 
-/// Returns the client as a number, as in [`RequestOptions`], for callers that need nothing else.
+/// Returns the client as a number, as [`visit`] does, for callers that need nothing else.
 pub(crate) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: Peer) -> ClientId {
     peer.named(gate, user.or_else(|| name(headers)))
 }
@@ -57,69 +58,51 @@ pub(crate) fn digest(path: &str) -> u64 {
     hasher.finish()
 }
 
-/// What the fields of a request ask for.
-#[derive(Default)]
-pub(crate) struct RequestOptions<'a> {
-    client: Option<&'a str>,
-    urgency: Option<u8>,
-    own_urgency: Option<u8>,
-    max_wait: Option<Duration>,
+/// Reads what a request asks of its host's lane. Also returns the client's name: a proxy user, or the name that the
+/// client gives itself.
+///
+/// Reads the fields in one pass: most requests have none of these, and asking for each by name costs three times as
+/// much.
+pub(crate) fn visit<'a>(
+    gate: &Gate,
+    origin: &Origin,
+    parts: &'a Parts,
+    user: Option<&'a str>,
+    peer: Peer,
+) -> (Visit, Option<&'a str>) {
+    let (mut name, mut max_wait, mut urgency, mut own_urgency) = (user, None, None, None);
+    for (field, value) in &parts.headers {
+        match field.as_str() {
+            "curtsy-client" => name = name.or(text(value)),
+            "curtsy-priority" => own_urgency = own_urgency.or(read_own_urgency(value)),
+            "priority" => urgency = urgency.or(read_urgency(value)),
+            "curtsy-max-wait" => max_wait = shorter(max_wait, own_wait(value)),
+            "prefer" => max_wait = shorter(max_wait, preferred_wait(value)),
+            _ => {}
+        }
+    }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let visit = Visit {
+        origin: gate.origin(origin),
+        peer: peer.id,
+        urgency: own_urgency.or(urgency).unwrap_or(USUAL_URGENCY),
+        max_wait,
+        ..Visit::new(peer.named(gate, name), digest(path))
+    };
+    (visit, name)
 }
 
-impl<'a> RequestOptions<'a> {
-    /// Reads the fields in one pass: most requests have none of these, and asking for each by name costs three times as
-    /// much.
-    pub(crate) fn of(headers: &'a HeaderMap, user: Option<&'a str>) -> Self {
-        let mut wish = RequestOptions { client: user, ..RequestOptions::default() };
-        for (name, value) in headers {
-            match name.as_str() {
-                "curtsy-client" => wish.client = wish.client.or(text(value)),
-                "curtsy-priority" => wish.own_urgency = wish.own_urgency.or(own_urgency(value)),
-                "priority" => wish.urgency = wish.urgency.or(urgency(value)),
-                "curtsy-max-wait" => wish.wait_at_most(own_wait(value)),
-                "prefer" => wish.wait_at_most(preferred_wait(value)),
-                _ => {}
-            }
-        }
-        wish
-    }
-
-    /// The client's name: a proxy user, or the name that the client gives itself.
-    pub(crate) fn name(&self) -> Option<&'a str> {
-        self.client
-    }
-
-    /// The client as a number.
-    pub(crate) fn client(&self, gate: &Gate, peer: Peer) -> ClientId {
-        peer.named(gate, self.client)
-    }
-
-    pub(crate) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: Peer) -> Visit {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        Visit {
-            origin: gate.origin(origin),
-            peer: peer.id,
-            urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
-            max_wait: self.max_wait,
-            ..Visit::new(self.client(gate, peer), digest(path))
-        }
-    }
-
-    fn wait_at_most(&mut self, wait: Option<Duration>) {
-        self.max_wait = match (self.max_wait, wait) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-    }
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
 }
 
 /// `Priority: u=1` (RFC 9218).
-fn urgency(value: &HeaderValue) -> Option<u8> {
+fn read_urgency(value: &HeaderValue) -> Option<u8> {
     parameter(text(value)?, "u")?.parse().ok().filter(|urgency| *urgency <= 7)
 }
 
 /// `Curtsy-Priority: 1` to 9.
-fn own_urgency(value: &HeaderValue) -> Option<u8> {
+fn read_own_urgency(value: &HeaderValue) -> Option<u8> {
     text(value)?.trim().parse().ok().filter(|urgency| (1..=9).contains(urgency))
 }
 
@@ -157,24 +140,41 @@ mod tests {
     use crate::politeness::policy::PolicyBook;
     use crate::store::{Retention, Store};
 
-    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        fields.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    fn gate() -> Arc<Gate> {
+        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
+        let bounds = Bounds { most: 1, idle: Duration::ZERO };
+        Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default()).into()
+    }
+
+    fn parts(fields: &[(&str, &str)]) -> Parts {
+        let mut request = Request::new(());
+        for (name, value) in fields {
+            let (name, value) =
+                (HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            request.headers_mut().append(name, value);
+        }
+        request.into_parts().0
+    }
+
+    fn visit_with(fields: &[(&str, &str)]) -> Visit {
+        let (gate, origin) = (gate(), Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80));
+        let peer = Peer { id: gate.client("peer"), logs_in: false };
+        visit(&gate, &origin, &parts(fields), None, peer).0
     }
 
     #[test]
     fn the_shortest_wait_counts() {
-        let wait = |fields| RequestOptions::of(&headers(fields), None).max_wait;
+        let wait = |fields: &[_]| visit_with(fields).max_wait;
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("prefer", "respond-async, wait=10")]), Some(Duration::from_secs(10)));
         assert_eq!(wait(&[("prefer", "wait=10"), ("curtsy-max-wait", "0")]), Some(Duration::ZERO));
+        assert_eq!(wait(&[("curtsy-max-wait", "3"), ("prefer", "wait=10")]), Some(Duration::from_secs(3)));
         assert_eq!(wait(&[("prefer", "wait=soon"), ("curtsy-max-wait", "-1")]), None);
     }
 
     #[test]
     fn a_client_is_the_same_to_its_lane_and_to_its_quota() {
-        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
-        let bounds = Bounds { most: 1, idle: Duration::ZERO };
-        let gate = Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default());
+        let gate = gate();
         let id = gate.client("peer");
         for (user, fields) in [
             (None, &[][..]),
@@ -183,15 +183,11 @@ mod tests {
             (None, &[("curtsy-client", "\u{e9}"), ("curtsy-client", "b"), ("curtsy-client", "c")]),
             (Some("ada"), &[("curtsy-client", "a")]),
         ] {
-            let mut request = Request::new(());
-            for (name, value) in fields {
-                request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
-            }
-            let (parts, ()) = request.into_parts();
+            let parts = parts(fields);
             let origin = Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80);
             for logs_in in [false, true] {
                 let peer = Peer { id, logs_in };
-                let in_lane = RequestOptions::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
+                let in_lane = visit(&gate, &origin, &parts, user, peer).0.client;
                 assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
                 assert!(logs_in || in_lane.owner() == id.owner(), "a name takes no turns of its own: {fields:?}");
             }
@@ -201,15 +197,12 @@ mod tests {
     /// S62
     #[test]
     fn urgency_is_read_from_either_field() {
-        let urgency = |fields| {
-            let headers = headers(fields);
-            let wish = RequestOptions::of(&headers, None);
-            (wish.own_urgency, wish.urgency)
-        };
-        assert_eq!(urgency(&[]), (None, None));
-        assert_eq!(urgency(&[("priority", "u=1, i")]), (None, Some(1)));
-        assert_eq!(urgency(&[("priority", "i, u=9")]), (None, None));
-        assert_eq!(urgency(&[("curtsy-priority", "5"), ("priority", "u=0")]), (Some(5), Some(0)));
-        assert_eq!(urgency(&[("curtsy-priority", "0")]), (None, None));
+        let urgency = |fields: &[_]| visit_with(fields).urgency;
+        assert_eq!(urgency(&[]), USUAL_URGENCY);
+        assert_eq!(urgency(&[("priority", "u=1, i")]), 1);
+        assert_eq!(urgency(&[("priority", "i, u=9")]), USUAL_URGENCY);
+        assert_eq!(urgency(&[("curtsy-priority", "5"), ("priority", "u=0")]), 5);
+        assert_eq!(urgency(&[("priority", "u=0"), ("curtsy-priority", "5")]), 5);
+        assert_eq!(urgency(&[("curtsy-priority", "0")]), USUAL_URGENCY);
     }
 }

@@ -29,7 +29,6 @@ use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::pages::{help, probe};
 use crate::proxy::request::client_request::ClientRequest;
 use crate::proxy::request::label::ClientName;
-use crate::proxy::request::options::RequestOptions;
 use crate::proxy::request::{label, options};
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject};
 use crate::proxy::visit::job::Job;
@@ -110,30 +109,31 @@ pub(crate) async fn open_in_turn(
         return Err(UpstreamError::Dns(why.to_owned()).into());
     }
     let origin = Origin::of_tunnel(host.clone(), *port);
-    let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
-    let (peer, who) = (request.peer(), ClientName { name: wish.name(), address: request.address() });
+    let peer = request.peer();
+    let (visit, name) = options::visit(&worker.shared.gate, &origin, parts, request.user.as_deref(), peer);
+    let who = ClientName { name, address: request.address() };
     let refuses_http2 = settings.config.tls.tunnel.http2 == Http2Tunnels::Refuse;
     if refuses_http2 && worker.shared.http2_refusals.take(peer.id, host) {
         return Err(Refusal::Http2Tunnel.into());
     }
-    let job = Job::begin(&worker.shared, settings, who, host)?;
-    let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
+    let begin = |name| Job::begin(&worker.shared, settings, (name, who.address), host);
+    let job = name.map(begin).transpose()?;
+    let failed = |failure: &Failure| job.iter().for_each(|job| job.ended(&worker.shared, settings, failure));
+    let terms = settings.terms().of(visit.client);
     let lanes = worker.upstream.lanes(terms, settings.config.pacing.key, host).await?;
     let label = || label::of_tunnel(who, host, *port, &parts.headers);
-    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
     let user_agent = parts.headers.get(USER_AGENT);
     let asking = RobotsQuestion { request, origin: &origin, user_agent, about: RobotsSubject::Everything };
     let heard = asking.ask(&visit, label).await;
-    let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let heard = heard.inspect_err(failed)?;
     let visit = Visit { tunnelled: true, ..heard.apply(visit) };
     // The tunnel is open at its turn, and no bytes of the client go into it before. The turn is charged when the first
     // request passes.
     let tunnel = TunnelVisit { worker, terms, origin: &origin, label, withdrawn };
     let opened = tunnel.open(lanes, visit).await;
-    let ((stream, early), permit, budget) =
-        opened.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let ((stream, early), permit, budget) = opened.inspect_err(failed)?;
     permit.opened();
-    job.answered(&worker.shared, settings, 200);
+    job.iter().for_each(|job| job.answered(&worker.shared, settings, 200));
     let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(request, Scheme::Http, false)));
     let passage = PacedTunnel { host: host.clone(), budget, visit, job, label, client };
     Ok(OpenedTunnel { stream, early, permit, passage })

@@ -57,7 +57,7 @@ pub(crate) struct PacedTunnel {
     pub(crate) budget: HostKey,
     /// The visit of the CONNECT.
     pub(crate) visit: Visit,
-    pub(crate) job: Job,
+    pub(crate) job: Option<Job>,
     /// How people see its requests while they wait.
     pub(crate) label: Arc<Label>,
     /// The client, in case there is plain HTTP inside.
@@ -283,7 +283,8 @@ impl Pacer {
     }
 
     fn stand_in_line(&mut self) -> io::Result<()> {
-        self.passage.job.may_go_on(&self.shared).map_err(|refusal| self.turned_away(&refusal.into()))?;
+        let may_go_on = self.passage.job.as_ref().map_or(Ok(()), |job| job.may_go_on(&self.shared));
+        may_go_on.map_err(|refusal| self.turned_away(&refusal.into()))?;
         self.unsent = false;
         self.in_flight.release();
         self.limit.clear();

@@ -3,59 +3,58 @@
 //! Only the fate of a request counts: the origin's answer, or no answer. A refusal by curtsy is not a failure of the
 //! job, and a client that disconnects reports nothing.
 
+use std::net::IpAddr;
+
 use serde_json::json;
 
 use crate::gate::now;
 use crate::politeness::HostKey;
 use crate::politeness::jobs::{self, JobKey, JobPatience};
 use crate::proxy::answer::failure::{Failure, Refusal};
-use crate::proxy::request::label::ClientName;
 use crate::proxy::{Settings, Shared};
 use crate::upstream::UpstreamError;
 
-/// The job of a named client's request; `None` for a client without a name.
-pub(crate) struct Job(Option<JobKey>);
+/// The job of a named client's request.
+pub(crate) struct Job(JobKey);
 
 impl Job {
-    /// Begins a request of the job; refused if the job is stopped at this host. Where users do not log in, a client is
-    /// its name at its address.
+    /// Begins a request of a client with a name; refused if its job is stopped at this host. Where users do not log in,
+    /// a client is its name at its address.
     pub(crate) fn begin(
         shared: &Shared,
         settings: &Settings,
-        who: ClientName<'_>,
+        (name, address): (&str, IpAddr),
         host: &HostKey,
     ) -> Result<Self, Refusal> {
-        let address = settings.users.is_none().then_some(who.address);
-        let job = Job(who.name.map(|name| JobKey::new(name, address, host.as_str())));
+        let address = settings.users.is_none().then_some(address);
+        let job = Job(JobKey::new(name, address, host.as_str()));
         job.may_go_on(shared)?;
         Ok(job)
     }
 
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.0.as_ref().map(JobKey::name)
+    pub(crate) fn name(&self) -> &str {
+        self.0.name()
     }
 
     /// Whether the job may send another request.
     pub(crate) fn may_go_on(&self, shared: &Shared) -> Result<(), Refusal> {
-        let Some(key) = &self.0 else { return Ok(()) };
         let now = now();
-        shared.stops.may_visit(key, now).map_err(|stop| Refusal::JobStopped { stop, left: stop.until.since(now) })
+        shared.stops.may_visit(&self.0, now).map_err(|stop| Refusal::JobStopped { stop, left: stop.until.since(now) })
     }
 
     /// Records the origin's answer.
     pub(crate) fn answered(&self, shared: &Shared, settings: &Settings, status: u16) {
-        let Some(key) = &self.0 else { return };
-        if let Some(stop) = shared.stops.answered(key, status, &patience(settings), now()) {
-            tell(shared, key, &stop);
+        if let Some(stop) = shared.stops.answered(&self.0, status, &patience(settings), now()) {
+            tell(shared, &self.0, &stop);
         }
     }
 
     /// Records that there was no answer. Only failures of the network count.
     pub(crate) fn ended(&self, shared: &Shared, settings: &Settings, failure: &Failure) {
-        let (Some(key), Failure::Upstream(error)) = (&self.0, failure) else { return };
+        let Failure::Upstream(error) = failure else { return };
         let failure = jobs::JobFailure::NoAnswer(reason(error));
-        if let Some(stop) = shared.stops.failed(key, failure, &patience(settings), now()) {
-            tell(shared, key, &stop);
+        if let Some(stop) = shared.stops.failed(&self.0, failure, &patience(settings), now()) {
+            tell(shared, &self.0, &stop);
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::gate::{Permit, now};
 use crate::politeness::HostKey;
+use crate::politeness::signals::PaceSignal;
 use crate::politeness::visit::VisitOutcome;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::{forward, headers};
@@ -60,7 +61,10 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
     match answer {
         Ok(response) => {
             let settings = shared.settings.load_full();
-            let signals = shared.read_signals(&settings, &budget, &response, heard);
+            let signals = settings.signals(&response, heard);
+            if signals.answer == PaceSignal::Throttled {
+                shared.count_throttled(&budget, response.status().as_u16());
+            }
             permit.report(VisitOutcome::Heard(signals), heard);
             if let Some(member) = member {
                 share(shared, &settings, &member, response, permit, heard.since(sent)).await;

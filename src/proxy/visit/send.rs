@@ -17,6 +17,7 @@ use crate::clock;
 use crate::gate::{Gate, Label, Passage, Permit, Preparation, at, now};
 use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::retries::may_retry;
+use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
 use crate::politeness::{HostKey, Origin};
@@ -48,9 +49,6 @@ pub(crate) struct Delivery<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) settings: &'a Settings,
     pub(crate) origin: &'a Origin,
-    /// The lanes it may take its turn in: the first, or the next if the address of the one before cannot be reached.
-    /// Never empty.
-    pub(crate) lanes: &'a [LaneAddress],
     pub(crate) visit: Visit,
     pub(crate) who: ClientName<'a>,
     /// Whether it may be sent again after a refusal: its method is safe.
@@ -82,15 +80,18 @@ pub(crate) struct Sent {
 /// The outcome of one attempt, and the request itself if it may be repeated.
 type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
 
-impl<'a> Delivery<'a> {
+impl Delivery<'_> {
     /// Waits for the request's turn and sends it.
-    pub(crate) async fn send(&'a self, message: Box<Message>) -> Result<Delivered, Failure> {
+    pub(crate) async fn send(&self, message: Box<Message>) -> Result<Delivered, Failure> {
+        let (terms, key) = (self.settings.terms().of(self.visit.client), self.settings.config.pacing.key);
+        let lanes = &self.worker.upstream.lanes(terms, key, &self.origin.host).await?;
         let arrived = clock::now();
         let (joined, via) = (at(arrived), Via::AtHand(arrived));
-        let mut attempt = Attempt { delivery: self, lanes: self.lanes, message, number: 1, joined, via };
+        let mut attempt = Attempt { delivery: self, lanes, message, number: 1, joined, via };
+        let budget = &lanes[0].budget;
         let turn = match self.member {
-            None => self.gate().visit(self.budget(), self.visit, joined, &mut attempt).await,
-            Some(member) => match self.gate().follow(self.budget(), self.visit, joined, &mut attempt, member).await {
+            None => self.gate().visit(budget, self.visit, joined, &mut attempt).await,
+            Some(member) => match self.gate().follow(budget, self.visit, joined, &mut attempt, member).await {
                 Ok(Passage::Turn(ready, permit)) => Ok((ready, permit)),
                 Ok(Passage::Shared(share)) => return Ok(Delivered::Shared(share)),
                 Err(failure) => Err(failure),
@@ -99,18 +100,13 @@ impl<'a> Delivery<'a> {
         let (sent, again) = attempt.make(turn).await?;
         Ok(Delivered::Sent(match again {
             // Boxed, because it is rare and its space would be part of every request.
-            Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(sent, message, joined)).await?,
+            Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(lanes, sent, message, joined)).await?,
             _ => sent,
         }))
     }
 
-    fn gate(&self) -> &'a Arc<Gate> {
+    fn gate(&self) -> &Arc<Gate> {
         &self.worker.shared.gate
-    }
-
-    /// The host whose turns it takes first.
-    fn budget(&self) -> &'a HostKey {
-        &self.lanes[0].budget
     }
 
     fn terms(&self, lane: &LaneAddress) -> Terms<'_> {
@@ -133,8 +129,11 @@ impl<'a> Delivery<'a> {
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
-                let signals = shared.read_signals(self.settings, budget, response, heard);
-                let reply = Some(HostReply::Status(response.status().as_u16()));
+                let (status, signals) = (response.status().as_u16(), self.settings.signals(response, heard));
+                if signals.answer == PaceSignal::Throttled {
+                    shared.count_throttled(budget, status);
+                }
+                let reply = Some(HostReply::Status(status));
                 permit.report_of(Some(self.origin), reply, VisitOutcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(VisitOutcome::Opened, heard),
@@ -165,17 +164,24 @@ impl<'a> Delivery<'a> {
     }
 
     /// Sends the request again for as long as that may help.
-    async fn retry(&'a self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
+    async fn retry(
+        &self,
+        lanes: &[LaneAddress],
+        mut sent: Sent,
+        mut message: Box<Message>,
+        joined: Timestamp,
+    ) -> Result<Sent, Failure> {
+        let budget = &lanes[0].budget;
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             // A request that cannot be sent in time keeps the answer it has.
-            let visit = self.once_more(self.budget(), joined);
-            let Ok(place) = self.gate().join(self.budget(), visit) else { break };
+            let visit = self.once_more(budget, joined);
+            let Ok(place) = self.gate().join(budget, visit) else { break };
             let number = sent.attempts + 1;
             drop(sent);
             self.member.into_iter().for_each(Membership::retries);
             self.worker.shared.metrics.lessons.retries.inc();
-            self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.retried += 1);
-            let mut attempt = Attempt { delivery: self, lanes: self.lanes, message, number, joined, via: Via::Any };
+            self.worker.shared.metrics.tally.count(budget.as_str(), |row| row.retried += 1);
+            let mut attempt = Attempt { delivery: self, lanes, message, number, joined, via: Via::Any };
             let turn = place.pass(&mut attempt).await;
             match attempt.make(turn).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
@@ -189,7 +195,7 @@ impl<'a> Delivery<'a> {
 /// One attempt to send a request.
 struct Attempt<'a> {
     delivery: &'a Delivery<'a>,
-    /// The lanes that are left to try.
+    /// The lanes that are left to try: if the address of the first cannot be reached, the next. Never empty.
     lanes: &'a [LaneAddress],
     message: Box<Message>,
     number: u32,

@@ -212,9 +212,12 @@ impl Settings {
         }
     }
 
-    /// Returns what an answer says about pacing.
+    /// Returns what an answer says about pacing. Most answers have no field that has to be read for it.
     fn signals<T>(&self, response: &Response<T>, heard: Timestamp) -> Signals {
-        let fields = SignalFields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        let mut fields = SignalFields::default();
+        if response.headers().keys().any(|name| SignalFields::may_tell(name.as_str())) {
+            fields = SignalFields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        }
         signals::read(response.status().as_u16(), &fields, &self.listening, heard)
     }
 

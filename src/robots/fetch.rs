@@ -261,7 +261,7 @@ async fn exchange(
         permit.report_of(None, reply, outcome(&answer), now());
     }
     match answer {
-        Ok(Answer::Response(response)) => Ok(Hop::read(response).await?),
+        Ok(Answer::Response(response)) => Ok(Hop::read(*response).await?),
         Ok(Answer::Switched(..)) => Err(UpstreamError::Upgrade.into()),
         Err(unanswered) => Err(unanswered.error.into()),
     }
@@ -349,7 +349,7 @@ impl FetchAddress {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.extend(conditions);
         let (parts, body) = request.into_parts();
-        Ok(Message::new(&parts, body, way.terms.config))
+        Ok(Message::new(&parts, None, body, way.terms.config))
     }
 }
 

@@ -148,6 +148,10 @@ fn frame(
 }
 
 fn check_coding(headers: &HeaderMap, version: Version) -> Result<bool, UpstreamError> {
+    // Most responses have few fields, and comparing all names costs less than a hash.
+    if !headers.keys().any(|name| name == TRANSFER_ENCODING) {
+        return Ok(false);
+    }
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(false) };
     if version == Version::HTTP_10 {
@@ -184,6 +188,9 @@ pub(super) fn check_length(headers: &mut HeaderMap) -> Result<Option<u64>, Upstr
 
 fn persists(headers: &HeaderMap, version: Version) -> bool {
     let mut keep_alive = version == Version::HTTP_11;
+    if !headers.keys().any(|name| name == CONNECTION) {
+        return keep_alive;
+    }
     for value in headers.get_all(CONNECTION) {
         for option in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             if option.eq_ignore_ascii_case(b"close") {

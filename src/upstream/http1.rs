@@ -58,7 +58,7 @@ pub(super) async fn send(
             let (stream, early) = sent.connection.into_stream();
             Ok(Answer::Switched(head.response, stream, early))
         }
-        Ok(head) => Ok(Answer::Response(sent.into_response(head))),
+        Ok(head) => Ok(Answer::Response(Box::new(sent.into_response(head)))),
         Err(error) => {
             let unanswered = repeatable && error.is_unanswered() && !sent.connection.has_heard();
             let again = unanswered.then(|| Box::new(sent.connection.into_message(is_head)));

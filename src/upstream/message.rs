@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use http::Method;
-use http::header::{CONTENT_LENGTH, HeaderName, PROXY_AUTHORIZATION};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, PROXY_AUTHORIZATION, VIA};
 use http::request::Parts;
 use http::uri::Scheme;
 use http_body::Body;
@@ -29,8 +29,8 @@ pub struct Message {
 impl Message {
     /// Writes the head. A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112,
     /// section 3.2). The parent reads only `http://` requests: others go to the origin, through a tunnel. Boxed,
-    /// because it is passed through many functions.
-    pub fn new(parts: &Parts, body: RequestBody, config: &config::Upstream) -> Box<Self> {
+    /// because it is passed through many functions. `via` is written after the fields of the request.
+    pub fn new(parts: &Parts, via: Option<&HeaderValue>, body: RequestBody, config: &config::Upstream) -> Box<Self> {
         let parent = config.proxy.as_ref().filter(|_| parts.uri.scheme() == Some(&Scheme::HTTP));
         let is_empty = matches!(body, RequestBody::Empty);
         let chunked = !is_empty && body.size_hint().exact().is_none();
@@ -44,6 +44,9 @@ impl Message {
         head.extend_from_slice(b" HTTP/1.1\r\n");
         for (name, value) in &parts.headers {
             write_field(&mut head, name, value.as_bytes());
+        }
+        if let Some(via) = via {
+            write_field(&mut head, &VIA, via.as_bytes());
         }
         if let Some(value) = parent.and_then(parent::authorization) {
             write_field(&mut head, &PROXY_AUTHORIZATION, value.as_bytes());
@@ -171,7 +174,7 @@ mod tests {
 
     fn written_for(request: http::request::Builder, config: &config::Upstream) -> String {
         let (parts, body) = request.body(RequestBody::Empty).unwrap().into_parts();
-        String::from_utf8(Message::new(&parts, body, config).head).unwrap()
+        String::from_utf8(Message::new(&parts, None, body, config).head).unwrap()
     }
 
     #[test]

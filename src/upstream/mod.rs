@@ -118,7 +118,8 @@ enum ReadyKind {
 /// The origin's response.
 #[derive(Debug)]
 pub enum Answer {
-    Response(Response<Reply>),
+    /// Boxed, because it is handed on many times.
+    Response(Box<Response<Reply>>),
     /// 101: the rest of the connection belongs to another protocol. The bytes are what the origin has already sent of
     /// it.
     Switched(Response<()>, Stream, Bytes),
@@ -275,7 +276,7 @@ impl Upstream {
         let (place, peer) = (seat.place(), seat.link().peer());
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
         match http2::send(seat, message, limits, watch).await {
-            Ok(response) => Ok(Answer::Response(response.map(|reply| Reply::shared(reply, peer)))),
+            Ok(response) => Ok(Answer::Response(Box::new(response.map(|reply| Reply::shared(reply, peer))))),
             Err((unanswered, fate)) => {
                 if fate == StreamOutcome::Misplaced {
                     self.links.give_up(&place);

@@ -67,6 +67,11 @@ impl<'a> SignalFields<'a> {
         fields
     }
 
+    /// Whether a field of this name, in lower case, may say something about time. A date alone says nothing.
+    pub fn may_tell(name: &str) -> bool {
+        matches!(name.as_bytes(), [b'r', b'a' | b'e', ..] | [b'x', b'-', b'r', ..])
+    }
+
     /// Whether there is nothing but perhaps a date, as in almost all responses.
     fn are_silent(&self) -> bool {
         self.retry_after.is_none() && self.ratelimit[0].is_none() && self.remaining == [None; DIALECTS]

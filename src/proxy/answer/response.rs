@@ -77,8 +77,9 @@ pub(crate) enum Form {
 }
 
 /// Returns the form that `Accept` names explicitly with the highest weight. Programs that accept anything get text.
-pub(crate) fn preferred(accept: Option<&HeaderValue>) -> Form {
-    let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
+pub(crate) fn preferred(accept: Option<&[u8]>) -> Form {
+    let accept = accept.and_then(|value| str::from_utf8(value).ok()).filter(|accept| accept.is_ascii());
+    let accept = accept.unwrap_or_default();
     if accept == "*/*" {
         return Form::Text;
     }
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_form_follows_accept() {
-        let form = |accept: &str| preferred(Some(&accept.parse().unwrap()));
+        let form = |accept: &str| preferred(Some(accept.as_bytes()));
         assert_eq!(form("*/*"), Form::Text);
         assert_eq!(form("text/html,application/xhtml+xml,*/*;q=0.8"), Form::Html);
         assert_eq!(form("application/json"), Form::Problem);

@@ -82,8 +82,8 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
     let Some(kept) = KeptRequest::new(asked, &parts.headers) else { return };
     parts.headers.extend(validators(entry));
     let identity = forward::identity(request);
-    headers::outgoing(&mut parts, key.origin, false, identity);
-    let message = Message::new(&parts, RequestBody::Empty, &settings.config.upstream);
+    let via = headers::outgoing(&mut parts, key.origin, false, identity);
+    let message = Message::new(&parts, via, RequestBody::Empty, &settings.config.upstream);
     let host = HostCache::of(&settings, settings.policies.policy(key.origin.host.as_str()));
     let (why, entry) = (ForwardReason::Stale, Some(entry.clone()));
     let asked = request.shared().cache.change_count(key);

@@ -74,7 +74,7 @@ fn front(settings: &Settings, parts: &Parts) -> (&'static str, String) {
         }
     };
     let text = format!("Your requests go through curtsy, a proxy that is polite to every host.\n\n{ca}");
-    match preferred(parts.headers.get(header::ACCEPT)) {
+    match preferred(parts.headers.get(header::ACCEPT).map(HeaderValue::as_bytes)) {
         Form::Text | Form::Problem => (TEXT, text),
         Form::Html => (HTML, html(&text)),
     }

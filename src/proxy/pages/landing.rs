@@ -22,7 +22,7 @@ const HTML: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\"
     <pre>export http_proxy=http://THIS-ADDRESS https_proxy=http://THIS-ADDRESS\ncurl http://example.com/</pre>\n";
 
 pub(crate) fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
-    let (media_type, body) = match preferred(headers.get(header::ACCEPT)) {
+    let (media_type, body) = match preferred(headers.get(header::ACCEPT).map(|accept| accept.as_bytes())) {
         Form::Html => ("text/html; charset=utf-8", HTML),
         Form::Text | Form::Problem => ("text/plain; charset=utf-8", TEXT),
     };

@@ -149,12 +149,12 @@ fn prepare(
     upgrade: bool,
 ) -> Outgoing {
     let (settings, safe) = (&request.settings, parts.method.is_safe());
-    let keep_body = safe && !upgrade && !parts.headers.contains_key(EXPECT);
-    headers::outgoing(&mut parts, origin, upgrade, identity(request));
+    let keep_body = safe && !upgrade && !headers::has(&parts.headers, &EXPECT);
+    let via = headers::outgoing(&mut parts, origin, upgrade, identity(request));
     if settings.config.upstream.proxy.is_some() {
         parts.uri = canonical(origin, parts.uri);
     }
-    Outgoing { message: Message::new(&parts, body, &settings.config.upstream), safe, keep_body, upgrade }
+    Outgoing { message: Message::new(&parts, via, body, &settings.config.upstream), safe, keep_body, upgrade }
 }
 
 /// Waits for the turn of the request and sends it.
@@ -233,12 +233,12 @@ fn pass_back(
             }
             if let Some(Share::Coming(answer, reader)) = share {
                 note_times(request, &permit, took);
-                let (head, reply) = response.into_parts();
+                let (head, reply) = (*response).into_parts();
                 landing::fill(&answer, Body::passing(reply).storing(tap), permit);
                 return Ok(Response::from_parts(head, Body::shared(reader, true)));
             }
             keep(request, permit, took);
-            Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(tap)))
+            Ok((*response).map(|reply| Body::passing(reply).teaching(lesson).storing(tap)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();

@@ -16,11 +16,17 @@ use crate::politeness::Origin;
 /// Upgrades are passed on for this protocol only: `h2c` and unknown protocols would open a tunnel past every check.
 const WEBSOCKET: &str = "websocket";
 
-/// Prepares the fields and the version of a request for the next hop.
-pub(crate) fn outgoing(parts: &mut Parts, origin: &Origin, upgrade: bool, identity: Option<&Identity>) {
+/// Prepares the fields and the version of a request for the next hop. Returns our Via if it comes after all fields: to
+/// add it to the map would cost most requests a larger map.
+pub(crate) fn outgoing<'a>(
+    parts: &mut Parts,
+    origin: &Origin,
+    upgrade: bool,
+    identity: Option<&'a Identity>,
+) -> Option<&'a HeaderValue> {
     let received = mem::replace(&mut parts.version, Version::HTTP_11);
     let headers = &mut parts.headers;
-    let wants_trailers = accepts_trailers(headers);
+    let wants_trailers = has(headers, &header::TE) && accepts_trailers(headers);
     let hole = strip(headers, |name| is_own(name) || *name == header::EXPECT);
     if !names_origin(headers, origin, &parts.uri) {
         set_host(headers, origin);
@@ -37,7 +43,11 @@ pub(crate) fn outgoing(parts: &mut Parts, origin: &Origin, upgrade: bool, identi
     }
     // The only field to remove was TE, and it has been set again.
     let hole = hole.filter(|_| !wants_trailers);
+    if hole.is_none() && !has(headers, &header::VIA) {
+        return identity.map(|identity| identity.via(received));
+    }
     sign(headers, identity, received, hole);
+    None
 }
 
 /// Prepares the fields of a response for the client.
@@ -48,7 +58,8 @@ pub(crate) fn incoming(headers: &mut HeaderMap, identity: Option<&Identity>, rec
 
 /// Whether the client wants to switch to a protocol that curtsy passes on.
 pub(crate) fn asks_for_websocket(method: &Method, version: Version, headers: &HeaderMap) -> bool {
-    method == Method::GET && version == Version::HTTP_11 && nominates(headers, "upgrade") && is_websocket(headers)
+    let may_be_asked = method == Method::GET && version == Version::HTTP_11 && has(headers, &header::UPGRADE);
+    may_be_asked && nominates(headers, "upgrade") && is_websocket(headers)
 }
 
 /// Whether the origin switched to what was asked for.
@@ -102,7 +113,7 @@ fn is_canonical(authority: &str, origin: &Origin) -> bool {
 fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> Option<HeaderName> {
     let mut leaving = headers.keys().filter(|name| is_hop_by_hop(name) || also(name));
     let first = leaving.next()?;
-    if leaving.next().is_none() && !headers.contains_key(header::VIA) && nominates_nothing(headers) {
+    if leaving.next().is_none() && !has(headers, &header::VIA) && nominates_nothing(headers) {
         return Some(first.clone());
     }
     let nominated = nominated(headers);
@@ -132,7 +143,16 @@ fn sign(headers: &mut HeaderMap, identity: Option<&Identity>, received: Version,
     }
 }
 
+/// Whether there is a field of this name. Most messages have few fields, and comparing all names costs less than a
+/// hash.
+pub(crate) fn has(headers: &HeaderMap, name: &HeaderName) -> bool {
+    headers.keys().any(|known| known == name)
+}
+
 fn is_hop_by_hop(name: &HeaderName) -> bool {
+    if !matches!(name.as_str().as_bytes().first(), Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u')) {
+        return false;
+    }
     const NAMES: [HeaderName; 8] = [
         header::CONNECTION,
         header::PROXY_AUTHORIZATION,
@@ -229,12 +249,15 @@ impl Identity {
 
     /// Adds our entry after all others. `received` is the HTTP version that the message came in.
     pub(crate) fn sign(&self, headers: &mut HeaderMap, received: Version) {
-        let value = match received {
+        headers.append(header::VIA, self.via(received).clone());
+    }
+
+    fn via(&self, received: Version) -> &HeaderValue {
+        match received {
             Version::HTTP_10 => &self.via_10,
             Version::HTTP_2 => &self.via_2,
             _ => &self.via_11,
-        };
-        headers.append(header::VIA, value.clone());
+        }
     }
 
     /// Whether this message has passed through here before: an entry of a Via field has exactly our name.
@@ -268,8 +291,9 @@ mod tests {
         for (name, value) in fields {
             parts.headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
         }
-        outgoing(&mut parts, &origin, false, Some(&Identity::new("me")));
-        parts.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+        let identity = Identity::new("me");
+        let via = outgoing(&mut parts, &origin, false, Some(&identity)).map(|via| (&header::VIA, via));
+        parts.headers.iter().chain(via).map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
     #[test]

@@ -71,7 +71,8 @@ pub(crate) fn visit<'a>(
     peer: Peer,
 ) -> (Visit, Option<&'a str>) {
     let (mut name, mut max_wait, mut urgency, mut own_urgency) = (user, None, None, None);
-    for (field, value) in &parts.headers {
+    let may_be_option = |(field, _): &(&HeaderName, _)| matches!(field.as_str().as_bytes().first(), Some(b'c' | b'p'));
+    for (field, value) in parts.headers.iter().filter(may_be_option) {
         match field.as_str() {
             "curtsy-client" => name = name.or(text(value)),
             "curtsy-priority" => own_urgency = own_urgency.or(read_own_urgency(value)),

@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, Method, Uri, Version};
 
+use super::headers::has;
 use crate::politeness::{BadHost, HostKey, Origin, Scheme};
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 
@@ -51,7 +52,7 @@ pub(crate) fn check(parts: &Parts, is_inside: bool) -> Result<(), BadRequest> {
     let is_named = is_inside || parts.uri.authority().is_some() || parts.uri.path() == "*";
     match parts.version {
         _ if parts.method.as_str() == "PRI" => Err(BadRequest::Preface),
-        Version::HTTP_11 if !parts.headers.contains_key(HOST) => Err(BadRequest::NoHost),
+        Version::HTTP_11 if !has(&parts.headers, &HOST) => Err(BadRequest::NoHost),
         Version::HTTP_2 if !is_named => Err(BadRequest::NoAuthority),
         _ => Ok(()),
     }
@@ -117,14 +118,17 @@ fn split(authority: &Authority) -> Result<(&str, Option<&str>), BadRequest> {
 }
 
 fn split_text(text: &str) -> Result<(&str, Option<&str>), BadRequest> {
-    if text.contains('@') {
-        return Err(BadRequest::Userinfo);
+    // The first colon behind the last bracket. In one pass, because this runs for every request.
+    let mut colon = None;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'@' => return Err(BadRequest::Userinfo),
+            b']' => colon = None,
+            b':' if colon.is_none() => colon = Some(at),
+            _ => {}
+        }
     }
-    let bracket = text.rfind(']').map_or(0, |at| at + 1);
-    match text[bracket..].find(':') {
-        Some(at) => Ok((&text[..bracket + at], Some(&text[bracket + at + 1..]))),
-        None => Ok((text, None)),
-    }
+    Ok(colon.map_or((text, None), |at| (&text[..at], Some(&text[at + 1..]))))
 }
 
 fn read_port(text: &str) -> Result<u16, BadRequest> {

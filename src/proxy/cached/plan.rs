@@ -13,6 +13,11 @@ use crate::politeness::policy::{CacheMode, Mode, Policy};
 use crate::politeness::reuse::reusing::ValidateReason;
 use crate::politeness::reuse::storing::CacheRules;
 use crate::proxy::Settings;
+#[cfg(test)]
+use crate::{
+    cache::CacheKeyRef,
+    politeness::{HostKey, Origin, Scheme, reuse::request::CacheRequest},
+};
 
 /// How the cache concerns a request that is sent to its origin.
 #[derive(Debug)]
@@ -40,6 +45,24 @@ pub(crate) struct CachePlan {
     pub(super) entry: Option<Arc<Entry>>,
     /// The conditions of the request are ours.
     pub(super) conditional: AtomicBool,
+}
+
+#[cfg(test)]
+impl CachePlan {
+    /// The plan of a GET for this path, without header fields and with nothing stored.
+    pub(crate) fn of_get(path: &str) -> Arc<Self> {
+        let origin = Origin { scheme: Scheme::Http, host: HostKey::parse("a.test").expect("a name"), port: 80 };
+        let rules = CacheRules { heuristic: 0, stale: 0, min_refresh: 0 };
+        Arc::new(CachePlan {
+            key: CacheKeyRef::new(&origin, path, "").to_key(),
+            asked: ChangeCount::default(),
+            request: KeptRequest::new(CacheRequest::default(), &HeaderMap::new()).expect("a small head"),
+            host: HostCache { on: true, report: false, rules },
+            why: ForwardReason::UriMiss,
+            entry: None,
+            conditional: AtomicBool::new(false),
+        })
+    }
 }
 
 /// Why a request is sent although there is a cache: the `fwd` of Cache-Status (RFC 9211, section 2.2).

@@ -369,3 +369,7 @@ impl Drop for Membership {
         self.leave();
     }
 }
+
+#[cfg(test)]
+#[path = "flights_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@
 //! Promises: an entry is complete. Its body has all of its bytes; what broke off never becomes an entry.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +17,7 @@ use memchr::{memchr, memmem};
 use smallvec::{SmallVec, smallvec};
 
 use super::disk::LargeBody;
+use super::ready::{ReadyHead, ReadyHeads};
 use crate::politeness::reuse::Field;
 use crate::politeness::reuse::policy::ReusePolicy;
 use crate::politeness::reuse::selecting::Selecting;
@@ -42,11 +44,17 @@ pub struct Entry {
     /// From `HTTP/1.1` to the empty line, inclusive.
     head: Bytes,
     body: Pieces,
-    /// The body, if it is so large that it is read from disk in pieces. Boxed, because most bodies are small and every
-    /// entry would have room for it.
-    large: Option<Box<LargeBody>>,
-    length: u64,
+    /// What few entries have. Boxed, because every entry would have room for it.
+    extra: OnceLock<Box<Extra>>,
     hits: AtomicU32,
+}
+
+#[derive(Debug)]
+enum Extra {
+    /// The body, if it is so large that it is read from disk in pieces.
+    Large(LargeBody),
+    /// The head as a map, if it is used often.
+    Ready(ReadyHead),
 }
 
 impl Entry {
@@ -67,14 +75,13 @@ impl Entry {
 
     /// An entry with a body in several pieces, and a head that [`write_head`] wrote.
     pub fn in_pieces(status: StatusCode, head: Bytes, body: Pieces, terms: EntryTerms) -> Self {
-        let length = body.iter().map(|piece| piece.len() as u64).sum();
-        Entry { terms, status, head, body, large: None, length, hits: AtomicU32::new(0) }
+        Entry { terms, status, head, body, extra: OnceLock::new(), hits: AtomicU32::new(0) }
     }
 
     /// The same head with a body that is read from disk in pieces.
     #[must_use]
     pub fn with_large_body(self, body: LargeBody) -> Self {
-        Entry { length: body.left(), body: Pieces::new(), large: Some(Box::new(body)), ..self }
+        Entry { body: Pieces::new(), extra: OnceLock::from(Box::new(Extra::Large(body))), ..self }
     }
 
     /// Reads an entry from the bytes of a file: a head, and the body behind it. `None` if the head is not one that
@@ -97,8 +104,8 @@ impl Entry {
         write_head(&mut block, self.status, headers);
         let entry = Entry::in_pieces(self.status, block.freeze(), self.body.clone(), terms);
         entry.hits.store(self.hits(), Relaxed);
-        match &self.large {
-            Some(body) => entry.with_large_body(body.again()),
+        match self.large() {
+            Some(body) => entry.with_large_body(body),
             None => entry,
         }
     }
@@ -139,6 +146,23 @@ impl Entry {
         headers
     }
 
+    /// The fields of the head for an answer to a client. A head that is ready has a place for Age and one for
+    /// Cache-Status. It is made ready when it is used for the second time.
+    pub fn served(&self, ready: &ReadyHeads) -> HeaderMap {
+        let extra = self.extra.get().map(|extra| &**extra);
+        if let Some(Extra::Ready(head)) = extra {
+            return head.headers();
+        }
+        let headers = self.headers();
+        if extra.is_none()
+            && self.hits() > 0
+            && let Some(head) = ready.keep(&headers)
+        {
+            let _ = self.extra.set(Box::new(Extra::Ready(head)));
+        }
+        headers
+    }
+
     /// The end of the status line.
     fn fields_start(&self) -> usize {
         memchr(b'\n', &self.head).map_or(self.head.len(), |end| end + 1)
@@ -167,18 +191,26 @@ impl Entry {
 
     /// The body from its beginning, if it is read from disk in pieces; [`Entry::body`] is empty then.
     pub fn large(&self) -> Option<LargeBody> {
-        self.large.as_deref().map(LargeBody::again)
+        self.large_body().map(LargeBody::again)
     }
 
     /// The length of the body.
     pub fn length(&self) -> u64 {
-        self.length
+        let pieces = || self.body.iter().map(|piece| piece.len() as u64).sum();
+        self.large_body().map_or_else(pieces, LargeBody::left)
+    }
+
+    fn large_body(&self) -> Option<&LargeBody> {
+        match self.extra.get().map(|extra| &**extra) {
+            Some(Extra::Large(body)) => Some(body),
+            _ => None,
+        }
     }
 
     /// The memory that it takes, roughly.
     pub fn weight(&self) -> u64 {
         let terms = self.terms.selecting.vary.len() + self.terms.selecting.values.len();
-        (size_of::<Entry>() + ENTRY_OVERHEAD + self.head.len() + terms) as u64 + self.length
+        (size_of::<Entry>() + ENTRY_OVERHEAD + self.head.len() + terms) as u64 + self.length()
     }
 
     pub fn hits(&self) -> u32 {

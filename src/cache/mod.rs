@@ -9,6 +9,7 @@ mod entry;
 mod filling;
 mod key;
 mod memory;
+mod ready;
 mod unstored;
 mod view;
 
@@ -22,6 +23,7 @@ pub use self::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
 pub use self::filling::Filling;
 pub use self::key::{CacheKey, CacheKeyRef};
 pub use self::memory::{MOST_VARIANTS, Memory, Variants};
+pub use self::ready::{CACHE_STATUS, ReadyHeads};
 pub use self::view::{AnswerFacts, StoredAnswer};
 
 use self::changes::Changes;
@@ -41,12 +43,16 @@ pub struct Cache {
     /// The bytes that bodies which are being stored have reserved, and the most that they may.
     filling: AtomicU64,
     filling_most: u64,
+    pub ready: ReadyHeads,
     changes: Changes,
     unstored: Unstored,
 }
 
-/// Bodies that are being stored may take this part of the memory; the rest is for stored answers.
-const FILLING_SHARE: u64 = 8;
+/// This part of the memory is for bodies that are being stored and for heads that are ready to be served; the rest is
+/// for stored answers.
+const OTHER_SHARE: u64 = 8;
+/// Heads that are ready may take this part: about 1 000 with the usual 64 MiB.
+const READY_SHARE: u64 = 64;
 
 impl Cache {
     /// A cache that keeps at most this many bytes in memory, and nothing on disk.
@@ -55,11 +61,11 @@ impl Cache {
     }
 
     pub fn with_disk(memory: u64, disk: Option<DiskTier>) -> Self {
-        let filling_most = memory / FILLING_SHARE;
-        let (memory, filling, changes) =
-            (Arc::new(Memory::new(memory - filling_most)), AtomicU64::new(0), Changes::default());
+        let (other, ready) = (memory / OTHER_SHARE, memory / READY_SHARE);
+        let (filling, filling_most, ready) = (AtomicU64::new(0), other - ready, ReadyHeads::new(ready));
+        let (memory, changes) = (Arc::new(Memory::new(memory - other)), Changes::default());
         disk.iter().for_each(|disk| disk.watch(&memory));
-        Cache { memory, disk, filling, filling_most, changes, unstored: Unstored::default() }
+        Cache { memory, disk, filling, filling_most, ready, changes, unstored: Unstored::default() }
     }
 
     /// Returns what memory has for a URL.

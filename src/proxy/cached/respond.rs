@@ -1,11 +1,13 @@
 //! Makes a response of a stored answer: the whole, a range of it, or a 304 (RFC 9111, section 4.3.2).
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode, Version};
 
 use super::status::{self, How};
-use crate::cache::{Entry, Pieces};
+use crate::cache::{Entry, Pieces, ReadyHeads};
 use crate::config::ResponseHeaders;
 use crate::metrics::RequestOutcome;
 use crate::politeness::reuse::conditions::{Portion, Representation, portion};
@@ -24,10 +26,12 @@ pub(super) fn respond(
     how: How,
     now: CacheTime,
 ) -> Response<Body> {
-    let mut response = portioned(entry, asked, now);
-    response.headers_mut().insert(header::AGE, HeaderValue::from(entry.terms.policy.age(now)));
+    let mut response = portioned(entry, asked, now, &request.shared().cache.ready);
+    response.headers_mut().insert(header::AGE, age(entry.terms.policy.age(now)));
     if request.settings.config.responses.headers == ResponseHeaders::Full {
         tell(response.headers_mut(), request.shared().identity.status_name(), how, entry.terms.policy.ttl(now));
+    } else {
+        status::leave_out(response.headers_mut());
     }
     *response.version_mut() = Version::HTTP_11;
     entry.count_hit();
@@ -40,6 +44,20 @@ pub(super) fn respond(
     };
     request.answered(response.status().as_u16(), outcome);
     response
+}
+
+thread_local! {
+    /// The last Age: answers in a row are often of the same age.
+    static LAST_AGE: RefCell<(u32, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static("0"))) };
+}
+
+fn age(seconds: u32) -> HeaderValue {
+    LAST_AGE.with_borrow_mut(|(last, value)| {
+        if *last != seconds {
+            (*last, *value) = (seconds, HeaderValue::from(seconds));
+        }
+        value.clone()
+    })
 }
 
 /// What the client gets of a stored answer. Without conditions that is the whole, whatever is stored.
@@ -56,9 +74,9 @@ fn portion_of(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime) -> Portio
     portion(asked, &stored, now)
 }
 
-fn portioned(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime) -> Response<Body> {
+fn portioned(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime, ready: &ReadyHeads) -> Response<Body> {
     let portion = portion_of(entry, asked, now);
-    let mut headers = entry.headers();
+    let mut headers = entry.served(ready);
     let (status, body) = match portion {
         Portion::NotModified => {
             headers = not_modified(&headers);

@@ -4,13 +4,12 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderValue;
 
 use super::plan::ForwardReason;
+use crate::cache::CACHE_STATUS;
 use crate::politeness::reuse::storing::NotStored;
 use crate::proxy::answer::fields::write_number;
-
-const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
 /// How a stored answer came to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,29 +79,44 @@ thread_local! {
 
 /// Says how a stored answer came to be used. `ttl` is for how many seconds it is still fresh.
 pub(super) fn tell_of_hit(headers: &mut HeaderMap, name: &str, how: How, ttl: i64) {
-    match how {
-        How::Fresh => add(headers, name, Said::Hit(ttl, None)),
-        How::Stale(detail) => add(headers, name, Said::Hit(ttl, Some(detail))),
-        How::Validated(why) => tell(headers, name, why, Fate::Confirmed),
-        How::Shared(why) => tell(headers, name, why, Fate::ConfirmedForAnother),
+    let said = match how {
+        How::Fresh => Said::Hit(ttl, None),
+        How::Stale(detail) => Said::Hit(ttl, Some(detail)),
+        How::Validated(why) => Said::Forwarded(why, Fate::Confirmed),
+        How::Shared(why) => Said::Forwarded(why, Fate::ConfirmedForAnother),
+    };
+    let Some(value) = value(name, said) else { return };
+    match headers.get_mut(CACHE_STATUS).filter(|value| value.is_empty()) {
+        Some(place) => *place = value,
+        None => {
+            headers.append(CACHE_STATUS, value);
+        }
     }
 }
 
 /// Says why a request was sent, and what became of its answer. `name` is curtsy's.
 pub(super) fn tell(headers: &mut HeaderMap, name: &str, why: ForwardReason, fate: Fate) {
-    add(headers, name, Said::Forwarded(why, fate));
+    if let Some(value) = value(name, Said::Forwarded(why, fate)) {
+        headers.append(CACHE_STATUS, value);
+    }
 }
 
-fn add(headers: &mut HeaderMap, name: &str, said: Said) {
+fn value(name: &str, said: Said) -> Option<HeaderValue> {
     LAST.with_borrow_mut(|(last_said, last)| {
         // Tests have several proxies in one thread, each with a name of its own.
         let is_named = |text: &[u8]| text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b';'));
         if *last_said != said || !is_named(last.as_bytes()) {
-            let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(said.text(name))) else { return };
-            (*last_said, *last) = (said, value);
+            (*last_said, *last) = (said, HeaderValue::from_maybe_shared(Bytes::from(said.text(name))).ok()?);
         }
-        headers.append(CACHE_STATUS, last.clone());
-    });
+        Some(last.clone())
+    })
+}
+
+/// Removes the place for the field, which a head that was ready has.
+pub(super) fn leave_out(headers: &mut HeaderMap) {
+    if headers.get(CACHE_STATUS).is_some_and(HeaderValue::is_empty) {
+        headers.remove(CACHE_STATUS);
+    }
 }
 
 impl Said {

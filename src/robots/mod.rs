@@ -129,9 +129,9 @@ impl Robots {
         origin: &Origin,
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
     ) -> Option<(Result<Says, NoVerdict>, bool)> {
-        let record = self.records.get(origin)?;
-        let verdict = self.judge(&record, origin, fetch).ok()?;
-        Some((verdict, record.is_new(now())))
+        let (record, now) = (self.records.get(origin)?, now());
+        let verdict = self.judge(&record, origin, now, fetch).ok()?;
+        Some((verdict, record.is_new(now)))
     }
 
     /// Returns what the origin's robots.txt says. `fetch` is called if neither memory nor the store knows, or if the
@@ -142,7 +142,7 @@ impl Robots {
         fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
     ) -> Result<Says, NoVerdict> {
         let Some(record) = self.known(origin).await else { return self.fetched(origin, fetch).await };
-        match self.judge(&record, origin, fetch) {
+        match self.judge(&record, origin, now(), fetch) {
             Ok(verdict) => verdict,
             Err(fetch) => self.fetched(origin, fetch).await,
         }
@@ -161,9 +161,10 @@ impl Robots {
         self: &Arc<Self>,
         record: &RobotsRecordState,
         origin: &Origin,
+        now: Timestamp,
         fetch: M,
     ) -> Result<Result<Says, NoVerdict>, M> {
-        match record.look(now()) {
+        match record.look(now) {
             RecordLook::Use(says) => Ok(Ok(says.clone())),
             RecordLook::UseAndRefresh(says) => {
                 self.begin(origin, false, fetch);

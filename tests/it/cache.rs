@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use curtsy::config::{CacheMode, Config, Key, Mode, Partition, RobotsMode};
+use curtsy::config::{CacheMode, Config, Key, Mode, Partition, ResponseHeaders, RobotsMode};
 
 use crate::support::{Curtsy, Message, Origin, Visitor, ms, soon};
 
@@ -113,6 +113,59 @@ fn a_field_that_is_not_known_to_be_harmless_is_part_of_the_key() {
 }
 
 /// C6
+/// After two answers that are not to be stored, curtsy expects a third. If the site has changed its mind, the next one
+/// is stored.
+#[test]
+fn an_answer_that_is_stored_against_expectation_is_stored_the_next_time() {
+    let origin = site(|request, number| match number {
+        _ if request.has("cookie") => page("Cache-Control: private\r\n", "own"),
+        1..=3 => page("Cache-Control: no-store\r\n", &number.to_string()),
+        _ => page("Cache-Control: max-age=60\r\n", &number.to_string()),
+    });
+    let curtsy = Curtsy::start();
+    let ask = || get(&curtsy, &origin.url("/"), &[]);
+    for detail in ["no-store", "no-store", "no-store", "unexpected"] {
+        let answer = ask();
+        assert!(answer.value("cache-status").ends_with(&format!("; detail={detail}")), "{}", answer.head());
+    }
+    assert!(ask().value("cache-status").ends_with("; stored"));
+    assert_eq!(ask().text(), "5", "from the cache");
+    // Answers to other kinds of requests say nothing about this one.
+    let (other, cookie) = (origin.url("/other"), ["Cookie: a=1"]);
+    for _ in 0..3 {
+        assert_eq!(get(&curtsy, &other, &cookie).text(), "own");
+    }
+    assert!(get(&curtsy, &other, &[]).value("cache-status").ends_with("; stored"));
+}
+
+/// A head that is used often is kept ready. It must say what the first one said.
+#[test]
+fn all_hits_have_the_same_head() {
+    let own = "Cache-Status: origin; hit\r\n";
+    for (headers, added) in [(ResponseHeaders::Full, ""), (ResponseHeaders::Full, own), (ResponseHeaders::Off, "")] {
+        let origin = site(move |_, _| page(&format!("Cache-Control: max-age=60\r\nETag: \"1\"\r\n{added}"), "body"));
+        let curtsy = curtsy(|config| config.responses.headers = headers);
+        get(&curtsy, &origin.url("/"), &[]);
+        let hits: Vec<Message> = (0..5).map(|_| get(&curtsy, &origin.url("/"), &[])).collect();
+        let fields = |hit: &Message| -> Vec<(String, String)> {
+            let without_times = |value: String| value.split("ttl=").next().unwrap_or_default().to_owned();
+            let fields = hit.fields().into_iter();
+            fields.filter(|(name, _)| name != "age").map(|(name, value)| (name, without_times(value))).collect()
+        };
+        for hit in &hits {
+            assert_eq!((fields(hit), hit.values("age").len()), (fields(&hits[0]), 1));
+            let told =
+                [added.lines(), if headers == ResponseHeaders::Full { "x" } else { "" }.lines()].map(Iterator::count);
+            assert_eq!(hit.values("cache-status").len(), told.iter().sum::<usize>(), "{}", hit.head());
+        }
+        let part = get(&curtsy, &origin.url("/"), &["Range: bytes=0-0"]);
+        assert_eq!((part.status(), part.text().as_str(), part.has("age")), (206, "b", true));
+        let same = get(&curtsy, &origin.url("/"), &["If-None-Match: \"1\""]);
+        assert_eq!((same.status(), same.text().as_str(), same.values("age").len()), (304, "", 1));
+        assert_eq!(origin.count(), 1);
+    }
+}
+
 #[test]
 fn a_partition_by_client_shares_nothing() {
     let origin = marked("Cache-Control: max-age=60\r\n");

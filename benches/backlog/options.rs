@@ -70,6 +70,8 @@ impl Options {
             ("state_dir", "\"memory\""),
             ("cache.mode", "\"off\""),
             ("politeness.delay", &delay),
+            // A pace that is learned would begin slower than the delay.
+            ("adaptive.policy", "\"off\""),
             ("politeness.max_queue", &everybody),
             ("politeness.max_queue_total", &everybody),
             ("access.allow_destinations", "[\"127.0.0.0/8\"]"),

@@ -139,7 +139,7 @@ def free_hosts(bench):
     The CPU time is that of a request in a fleet minus that of the same request to a curtsy without one. Both are medians,
     so that heartbeats, which come twice a second whether there are requests or not, do not count.
     """
-    settings = {"politeness.delay": '"50ms"'}
+    settings = {"politeness.delay": '"50ms"', "adaptive.policy": '"off"'}
     with fleet(bench, 1, settings) as (_, [(pid, port, _)], origin), single(bench, settings) as (alone_pid, alone):
         server = subprocess.Popen(
             ["python3", "-c", ORIGIN, str(origin)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -236,7 +236,8 @@ def fleet(bench, nodes, settings):
     """Redis and that many nodes; yields the port of Redis, (pid, port, admin) of each node, and a port for the origin."""
     with contextlib.ExitStack() as stack:
         _, redis = stack.enter_context(redis_server(bench))
-        own = settings | {"fleet.redis": f'"redis://127.0.0.1:{redis}"'}
+        # A pace that is learned would begin slower than the delay.
+        own = settings | {"adaptive.policy": '"off"', "fleet.redis": f'"redis://127.0.0.1:{redis}"'}
         proxies = [stack.enter_context(node(bench, f"node-{number + 1}", own)) for number in range(nodes)]
         wait_for_all(proxies, nodes)
         yield redis, proxies, free_port()

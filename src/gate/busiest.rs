@@ -58,7 +58,7 @@ mod tests {
     const DELAY: Duration = Duration::from_millis(250);
 
     fn gate(metrics: &Arc<Metrics>) -> Arc<Gate> {
-        let general = Policy { delay: DELAY, ..Policy::default() };
+        let general = Policy { delay: DELAY, ..Policy::steps() };
         let book = PolicyBook::from(general);
         let bounds = Bounds { most: 1_000_000, idle: Duration::from_secs(3600) };
         let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);

@@ -375,7 +375,7 @@ mod tests {
     /// A lesson from one visit must not swallow the answer of another.
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_told_although_the_host_has_learned_since_it_was_sent() {
-        let gate = gate(Policy { delay: Duration::ZERO, concurrency: 2, ..Policy::default() });
+        let gate = gate(Policy { delay: Duration::ZERO, concurrency: 2, ..Policy::steps() });
         let (mut first, mut second) = (sent(&gate, "a").await, sent(&gate, "b").await);
         second.report(VisitOutcome::Heard(Signals { answer: PaceSignal::Throttled, ..Signals::SERVED }), now());
         let heard = now() + DELAY;
@@ -528,7 +528,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_backlog_uses_all_of_the_allowed_rate() {
-        let gate = gate(Policy { delay: Duration::from_millis(50), ..Policy::default() });
+        let gate = gate(Policy { delay: Duration::from_millis(50), ..Policy::steps() });
         let first = clock::now();
         let visits: Vec<_> = (0..200).map(|_| tokio::spawn(go(gate.clone(), "a", Duration::ZERO))).collect();
         let mut last = first;

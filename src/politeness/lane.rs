@@ -281,6 +281,9 @@ impl Lane {
     pub fn give_back_room(&mut self, now: Timestamp) {
         self.roll.give_back_room();
         self.forget_old_timeline(now);
+        if self.timeline.is_none() && self.in_flight() == 0 && self.delays.learned.is_zero() {
+            self.drop_lessons(now);
+        }
     }
 
     /// Replaces the policy, also for visits that already wait. Grants no fresh burst. Keeps what an operator set for

@@ -125,13 +125,20 @@ impl Default for Policy {
             delay_factor: 0.0,
             max_wait: Duration::from_secs(150),
             max_queue: 1000,
-            learner: Learner::Steps,
+            learner: Learner::Auto,
             robots: RobotsMode::Enforce,
             max_crawl_delay: Duration::from_secs(60),
             cache: CacheMode::Shared,
             stale: Duration::from_secs(3600),
             min_refresh: Duration::ZERO,
         }
+    }
+}
+
+#[cfg(test)]
+impl Policy {
+    pub fn steps() -> Self {
+        Policy { learner: Learner::Steps, ..Policy::default() }
     }
 }
 

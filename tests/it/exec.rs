@@ -103,13 +103,13 @@ fn a_command_is_paced_and_its_numbers_are_the_origins() {
     let watch = Stopwatch::start();
     let mut command = vec!["curl", "-sS", "-w", "%{http_code} "];
     command.extend(urls.iter().flat_map(|url| ["-o", "/dev/null", url]));
-    let done = home.run("--delay 200ms", &command);
-    assert!(watch.elapsed() >= ms(400), "{:?}", watch.elapsed());
+    let done = home.run("--delay 500ms", &command);
+    assert!(watch.elapsed() >= ms(1_000), "{:?}", watch.elapsed());
     assert_eq!((done.code, done.out.as_str()), (Some(0), "200 200 403 200 "), "{}", done.err);
     assert_eq!(pages(&origin), ["GET /a HTTP/1.1", "GET /b HTTP/1.1", "GET /c HTTP/1.1"]);
     done.says("curtsy: 3 requests to 1 host in ");
     done.says(" 1 denied by robots.txt\n");
-    done.says("  127.0.0.2  3 requests  delay 0.2 s (configured)  waited 0.");
+    done.says("  127.0.0.2  3 requests  delay 0.5 s (configured)  waited ");
     done.says("1 denied (Disallow: /private/, line 2)");
 }
 

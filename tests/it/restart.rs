@@ -65,7 +65,8 @@ const TOO_FAST: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\
 const COME_BACK: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 600\r\nContent-Length: 0\r\n\r\n";
 
 /// A delay of 100 ms. Each refusal adds a second, and is passed on to the client.
-const LEARNING: &str = "politeness.mode = \"enforce\"\npoliteness.delay = \"100ms\"\nretry.max = 0\n";
+const LEARNING: &str =
+    "politeness.mode = \"enforce\"\npoliteness.delay = \"100ms\"\nadaptive.policy = \"steps\"\nretry.max = 0\n";
 /// The delay after one refusal.
 const LEARNED: Duration = ms(1_100);
 
@@ -276,8 +277,7 @@ fn fifty_kills_under_load() {
 
 fn kill_again_and_again(seed: u64, rounds: u64) {
     const TAUGHT: Duration = ms(250);
-    let settings =
-        "politeness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nadaptive.step_up = \"200ms\"\nretry.max = 0";
+    let settings = "politeness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nadaptive.policy = \"steps\"\nadaptive.step_up = \"200ms\"\nretry.max = 0";
     let (host, state, mut dice) = (Host::open(1, TOO_FAST), directory(), fastrand::Rng::with_seed(seed));
     let program = start(state.path(), settings);
     assert_eq!(host.get(&program).status(), 429);

@@ -157,7 +157,7 @@ fn state_moves_from_one_curtsy_to_another() {
 #[test]
 fn an_import_counts_at_once() {
     let (state, files) = (directory(), directory());
-    let program = start(state.path(), "politeness.delay = \"10ms\"");
+    let program = start(state.path(), "politeness.delay = \"10ms\"\nadaptive.policy = \"steps\"");
     let origin = Origin::hello();
     assert_eq!(program.get(&origin.url("/")).status(), 200);
     let now = clock::micros();

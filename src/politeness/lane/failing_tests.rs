@@ -28,7 +28,7 @@ fn visit(client: ClientId, origin: OriginId, url: u64) -> Visit {
 }
 
 fn unspaced() -> Lane {
-    Lane::new(Policy { delay: Duration::ZERO, ..Policy::default() }, 1)
+    Lane::new(Policy { delay: Duration::ZERO, ..Policy::steps() }, 1)
 }
 
 /// Makes a visit that joins, is called and cannot open its connection.
@@ -108,7 +108,7 @@ fn an_origin_that_is_given_up_closes_no_other_origin_of_its_host() {
 
 #[test]
 fn a_visit_to_an_origin_that_is_given_up_is_refused_and_holds_up_no_other() {
-    let mut lane = Lane::new(Policy { delay: secs(1), concurrency: 1, ..Policy::default() }, 1);
+    let mut lane = Lane::new(Policy { delay: secs(1), concurrency: 1, ..Policy::steps() }, 1);
     let schooling =
         LearningPolicy { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..LearningPolicy::default() };
     let first = lane.join(visit(ALICE, BAD, 1), at(0)).unwrap().ticket;
@@ -123,7 +123,7 @@ fn a_visit_to_an_origin_that_is_given_up_is_refused_and_holds_up_no_other() {
 /// Ten attempts at a port where nothing listens must not take less time than ten requests.
 #[test]
 fn failed_connection_attempts_are_spaced_like_requests() {
-    let mut lane = Lane::new(Policy { delay: secs(1), ..Policy::default() }, 1);
+    let mut lane = Lane::new(Policy { delay: secs(1), ..Policy::steps() }, 1);
     let (mut now, mut failed, mut waiting) = (at(0), Vec::new(), 0..10);
     let mut join = |lane: &mut Lane, now| waiting.next().map(|url| lane.join(visit(MALLORY, BAD, url), now).unwrap());
     while join(&mut lane, now).is_some() {}

@@ -90,7 +90,8 @@ impl Lane {
             return false;
         }
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started).copied();
-        if self.lessons.is_some() && !entry.is_some_and(|entry| self.only_counts(&entry, now)) {
+        let learns = self.lessons.is_some() || self.begins_to_measure();
+        if learns && !entry.is_some_and(|entry| self.only_counts(&entry, now)) {
             return false;
         }
         if entry.is_some() {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     fn policy() -> Policy {
-        Policy { delay: Duration::from_secs(1), concurrency: 2, ..Policy::default() }
+        Policy { delay: Duration::from_secs(1), concurrency: 2, ..Policy::steps() }
     }
 
     fn visit(n: u64) -> Visit {
@@ -297,7 +298,15 @@ mod tests {
         let served = VisitOutcome::Heard(Signals::SERVED);
         let schooled = |lane: &mut Lane| lane.school(&LearningPolicy::default(), at(0));
         let auto = Policy { learner: Learner::Auto, ..policy() };
-        assert!(hear(auto, schooled, served), "it cannot become faster");
+        let visit = |lane: &mut Lane, n: u64| {
+            let ticket = go(lane, n, at(1_000 * n));
+            lane.report(ticket, served, &LearningPolicy::default(), at(1_000 * n + 100));
+            lane.leave(ticket, at(1_000 * n + 100));
+        };
+        assert!(hear(auto, schooled, served), "most hosts have one request");
+        assert!(!hear(auto, |lane| visit(lane, 3), served), "the second begins the measurement");
+        let measured = |lane: &mut Lane| (3..5).for_each(|n| visit(lane, n));
+        assert!(hear(auto, measured, served), "it cannot become faster");
         assert!(!hear(Policy { delay: Duration::from_millis(50), ..auto }, schooled, served), "it may become faster");
         let refused = |lane: &mut Lane| {
             schooled(lane);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Held, Lane};
 use crate::politeness::breaker::{self, Tolerance, VisitEnding};
 use crate::politeness::breakers::Breakers;
-use crate::politeness::pace::{self, Cause, Hold, Learner, Learning, Pace, PaceLoad, PaceReport, What};
+use crate::politeness::pace::{self, Cause, FIRST_DELAY, Hold, Learner, Learning, Pace, PaceLoad, PaceReport, What};
 use crate::politeness::policy::LearningPolicy;
 use crate::politeness::retries::Budget;
 use crate::politeness::signals::{PaceSignal, Signals};
@@ -50,10 +50,8 @@ impl Learned {
 
     /// Returns whether anything that was learned is still worth keeping.
     fn is_worth_keeping(&self, now: Timestamp) -> bool {
-        // `auto` measures from the first request on.
-        let measures = self.learning.learner == Learner::Auto;
         let kept = self.pace.memory(now).is_some() || self.pace.held_until() > now || self.pace.follows_quota(now);
-        measures || !self.breakers.is_empty() || kept
+        !self.breakers.is_empty() || kept || !self.retries.is_whole(now)
     }
 }
 
@@ -131,9 +129,16 @@ impl Lane {
         Learning { learner: self.policy.learner, ..schooling.learning }
     }
 
-    /// Begins to learn before there is anything to learn from, if the policy asks for it.
+    /// Whether the next answer begins the measurement. Like the timeline it needs a second request, which most hosts
+    /// never get.
+    pub(super) fn begins_to_measure(&self) -> bool {
+        self.policy.learner == Learner::Auto && self.lessons.is_none() && self.timeline.is_some()
+    }
+
+    /// Begins to learn before there is anything to learn from, if the policy begins slower than configured.
     pub(super) fn measure(&mut self, schooling: &LearningPolicy, now: Timestamp) {
-        if self.policy.learner == Learner::Auto && self.lessons.is_none() {
+        let begins_slower = !self.policy.delay.is_zero() && self.policy.delay < FIRST_DELAY;
+        if self.policy.learner == Learner::Auto && begins_slower && self.lessons.is_none() {
             self.lessons_or_new(schooling, now);
             self.respace(now);
         }
@@ -188,19 +193,19 @@ impl Lane {
         now: Timestamp,
     ) -> Option<LaneLesson> {
         let teaches = signals.is_some_and(|signals| signals != Signals::SERVED);
-        if self.lessons.is_none() && !teaches {
+        if self.lessons.is_none() && !teaches && !self.begins_to_measure() {
             return None;
         }
         let (before, load, base) = (self.concurrency(), self.load(), self.base());
         let last_sent = self.turns.memory().last_sent;
         let is_first = self.lessons.is_none();
         let lessons = self.lessons_or_new(schooling, now);
+        let mut epoch = entry.epoch.unwrap_or_default();
         if let Some(sent) = last_sent.filter(|_| is_first) {
             // The pace has not seen the sends before there was anything to learn.
-            lessons.pace.sent(load, base, &lessons.learning, sent);
+            epoch = lessons.pace.sent(load, base, &lessons.learning, sent);
         }
         let change = signals.and_then(|signals| {
-            let epoch = entry.epoch.unwrap_or_default();
             let heard = PaceReport { epoch, signals, load, took: now.since(entry.since) };
             let learning = lessons.learning;
             lessons.pace.heard(heard, base, &learning, now)
@@ -230,8 +235,14 @@ impl Lane {
         }
         // Drops lessons that are no longer worth keeping, so that they cost nothing. Answers on their way still need
         // their epochs.
-        let last = self.in_flight() <= 1;
-        self.lessons.take_if(|lessons| last && !lessons.is_worth_keeping(now) && lessons.retries.is_whole(now));
+        if self.in_flight() <= 1 && self.policy.learner != Learner::Auto {
+            self.drop_lessons(now);
+        }
+    }
+
+    /// Drops lessons that are not worth keeping. What `auto` has measured so far is, while requests come.
+    pub(super) fn drop_lessons(&mut self, now: Timestamp) {
+        self.lessons.take_if(|lessons| !lessons.is_worth_keeping(now));
     }
 
     /// Returns how busy the host is, without the visit that was sent or answered now.

@@ -1,6 +1,7 @@
 //! Tests of how a lane reacts to what it learns.
 
 use super::*;
+use crate::politeness::lane::HostMemory;
 use crate::politeness::pace::Cause;
 use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::signals::Quota;
@@ -48,7 +49,7 @@ fn answer(lane: &mut Lane, ticket: Ticket, answer: PaceSignal, now: Timestamp) -
 
 #[test]
 fn a_host_that_serves_teaches_nothing_and_costs_nothing() {
-    let mut lane = lane(Policy::default());
+    let mut lane = lane(Policy::steps());
     let (ticket, now) = start(&mut lane, at(0));
     assert_eq!(answer(&mut lane, ticket, PaceSignal::Success, now), None);
     assert!(lane.lessons.is_none());
@@ -56,7 +57,7 @@ fn a_host_that_serves_teaches_nothing_and_costs_nothing() {
 
 #[test]
 fn a_refusal_slows_the_host_and_holds_it() {
-    let mut lane = lane(Policy::default());
+    let mut lane = lane(Policy::steps());
     let (ticket, now) = start(&mut lane, at(0));
     let lesson = answer(&mut lane, ticket, PaceSignal::Throttled, now).unwrap();
     assert_eq!((lesson.delay, lane.delays().learned), (secs(2), secs(2)));
@@ -69,7 +70,7 @@ fn a_refusal_slows_the_host_and_holds_it() {
 /// Twenty refusals of one burst are one event.
 #[test]
 fn a_burst_of_refusals_counts_once() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::default() });
+    let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::steps() });
     let burst: Vec<_> = (0..20).map(|_| start(&mut lane, at(0)).0).collect();
     for ticket in burst {
         answer(&mut lane, ticket, PaceSignal::Throttled, at(100));
@@ -79,7 +80,7 @@ fn a_burst_of_refusals_counts_once() {
 
 #[test]
 fn concurrency_falls_with_the_delay_and_comes_back() {
-    let mut lane = lane(Policy::default());
+    let mut lane = lane(Policy::steps());
     let mut now = at(0);
     for _ in 0..5 {
         let (ticket, sent) = start(&mut lane, now);
@@ -99,7 +100,7 @@ fn concurrency_falls_with_the_delay_and_comes_back() {
 /// How many places there are depends on the crawl delay, so the short path must ask by the delay of its own visit.
 #[test]
 fn the_short_path_counts_places_by_the_crawl_delay_of_the_visit() {
-    let mut lane = lane(Policy { concurrency: 2, ..Policy::default() });
+    let mut lane = lane(Policy { concurrency: 2, ..Policy::steps() });
     let mut now = at(0);
     for _ in 0..5 {
         let (ticket, sent) = start(&mut lane, now);
@@ -116,7 +117,7 @@ fn the_short_path_counts_places_by_the_crawl_delay_of_the_visit() {
 
 #[test]
 fn retry_after_holds_everyone() {
-    let mut lane = lane(Policy::default());
+    let mut lane = lane(Policy::steps());
     let (ticket, now) = start(&mut lane, at(0));
     let signals = Signals { answer: PaceSignal::Throttled, retry_after: Some(secs(30)), ..Signals::SERVED };
     lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), now);
@@ -126,7 +127,7 @@ fn retry_after_holds_everyone() {
 
 #[test]
 fn a_quota_paces_before_anybody_is_refused() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::steps() });
     let (ticket, now) = start(&mut lane, at(0));
     let quota = Some(Quota { remaining: 4, reset: secs(20) });
     lane.report(ticket, VisitOutcome::Heard(Signals { quota, ..Signals::SERVED }), &LearningPolicy::default(), now);
@@ -137,7 +138,7 @@ fn a_quota_paces_before_anybody_is_refused() {
 /// Nothing else is learned from such a host, and no request is in flight in between.
 #[test]
 fn a_quota_is_remembered_until_it_resets() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::steps() });
     let quota = Some(Quota { remaining: 1, reset: secs(20) });
     let mut now = at(0);
     for signals in [Signals { quota, ..Signals::SERVED }, Signals::SERVED] {
@@ -153,7 +154,7 @@ fn a_quota_is_remembered_until_it_resets() {
 /// The first answer from which anything is learned comes after sends that the pace has not seen.
 #[test]
 fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::steps() });
     let (ticket, now) = start(&mut lane, at(0));
     let spent = Signals { used_up: Some(secs(10)), ..Signals::SERVED };
     lane.report(ticket, VisitOutcome::Heard(spent), &LearningPolicy::default(), now + secs(1));
@@ -166,7 +167,7 @@ fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
 #[test]
 fn nothing_is_sent_again_where_pacing_is_not_enforced() {
     for mode in [Mode::Report, Mode::Off] {
-        let mut lane = lane(Policy { mode, ..Policy::default() });
+        let mut lane = lane(Policy { mode, ..Policy::steps() });
         assert!(!lane.may_retry(&LearningPolicy::default(), at(0)), "{mode:?}");
     }
 }
@@ -190,14 +191,14 @@ fn a_spent_budget_is_not_forgotten() {
 
 #[test]
 fn retries_are_rationed() {
-    let mut lane = lane(Policy::default());
+    let mut lane = lane(Policy::steps());
     let schooling = LearningPolicy::default();
     assert_eq!((0..100).filter(|_| lane.may_retry(&schooling, at(0))).count(), 10);
 }
 
 #[test]
 fn other_rules_apply_at_once() {
-    let mut lane = lane(Policy::default());
+    let mut lane = lane(Policy::steps());
     let (ticket, now) = start(&mut lane, at(0));
     answer(&mut lane, ticket, PaceSignal::Throttled, now);
     let mut schooling = LearningPolicy::default();
@@ -211,7 +212,7 @@ fn other_rules_apply_at_once() {
 #[test]
 fn answers_that_break_off_open_the_breaker() {
     for at_once in [1, 4] {
-        let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 4, ..Policy::default() });
+        let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 4, ..Policy::steps() });
         let mut opened = None;
         for round in 0..12 {
             let now = at(round * 1_000);
@@ -235,7 +236,7 @@ fn answers_that_break_off_open_the_breaker() {
 
 #[test]
 fn a_whole_answer_ends_a_row_of_broken_ones() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::steps() });
     for round in 0..40 {
         let now = at(round * 1_000);
         let (ticket, _) = start(&mut lane, now);
@@ -269,4 +270,31 @@ fn a_change_of_policy_keeps_the_learned_delay() {
     }
     lane.report(ticket, VisitOutcome::Heard(refused), &schooling, now);
     assert_eq!(lane.delays().learned, secs(2), "an answer to a request of before the change");
+}
+
+/// What `auto` measures costs memory, and most hosts have one request.
+#[test]
+fn a_host_is_measured_from_its_second_request_until_it_is_quiet() {
+    let policy = Policy { learner: pace::Learner::Auto, ..Policy::default() };
+    let answered = |lane: &mut Lane, after, signals| {
+        let (ticket, now) = start(lane, after);
+        lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), now);
+        lane.leave(ticket, now);
+    };
+    let mut lane = lane(policy);
+    answered(&mut lane, at(0), Signals::SERVED);
+    assert!(lane.pace().is_none());
+    answered(&mut lane, at(2_000), Signals::SERVED);
+    assert!(lane.pace().is_some_and(|pace| pace.limit().is_some()));
+    lane.give_back_room(at(600_000));
+    assert!(lane.pace().is_some(), "it may go on");
+    lane.give_back_room(at(1_800_000));
+    assert!(lane.pace().is_none());
+    answered(&mut lane, at(2_000_000), Signals { answer: PaceSignal::Throttled, ..Signals::SERVED });
+    answered(&mut lane, at(3_000_000), Signals::SERVED);
+    lane.give_back_room(at(9_000_000));
+    assert!(lane.pace().is_some_and(|pace| pace.learned() > Duration::ZERO), "a limit was learned");
+    let fast = Policy { delay: Duration::from_millis(50), ..policy };
+    let lane = Lane::remembering(fast, &HostMemory::default(), &LearningPolicy::default(), 7, at(0));
+    assert!(lane.delays().learned >= Duration::from_millis(500), "it begins slower than it may be");
 }

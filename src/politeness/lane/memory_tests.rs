@@ -15,7 +15,7 @@ const fn secs(seconds: u64) -> Duration {
 }
 
 fn remembering(memory: &HostMemory, now: Timestamp) -> Lane {
-    Lane::remembering(Policy::default(), memory, &LearningPolicy::default(), 1, now)
+    Lane::remembering(Policy::steps(), memory, &LearningPolicy::default(), 1, now)
 }
 
 /// Makes one visit as soon as the lane lets it. Returns when it was sent.
@@ -42,7 +42,7 @@ fn throttled(retry_after: Option<Duration>) -> Signals {
 
 #[test]
 fn a_learned_delay_counts_for_the_first_visit() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     visit(&mut lane, throttled(None), at(0));
     let last = visit(&mut lane, throttled(None), at(0));
     assert_eq!(lane.delays().learned, secs(3));
@@ -53,7 +53,7 @@ fn a_learned_delay_counts_for_the_first_visit() {
 
 #[test]
 fn a_hold_is_remembered_if_the_host_asked_for_it() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     let sent = visit(&mut lane, throttled(None), at(0));
     assert_eq!(lane.held_until(), sent + secs(2), "the window after a refusal");
     assert_eq!(lane.memory(sent).held_until, None);
@@ -67,7 +67,7 @@ fn a_hold_is_remembered_if_the_host_asked_for_it() {
 /// A Retry-After that ends within the window after the refusal is remembered as well.
 #[test]
 fn a_short_wish_is_remembered_under_a_longer_window() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     let sent = visit(&mut lane, throttled(Some(secs(1))), at(0));
     assert_eq!((lane.held_until(), lane.memory(sent).held_until), (sent + secs(2), Some(sent + secs(1))));
 }
@@ -83,7 +83,7 @@ fn no_clock_and_no_file_holds_a_host_for_a_day() {
 
 #[test]
 fn what_people_paused_stays_paused() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.pause();
     assert!(lane.take_unsaved());
     assert!(remembering(&lane.memory(at(0)), at(0)).paused);
@@ -91,7 +91,7 @@ fn what_people_paused_stays_paused() {
 
 #[test]
 fn a_pause_with_an_end_keeps_its_end() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.pause_until(at(5_000));
     let mut again = remembering(&lane.memory(at(0)), at(1_000));
     assert_eq!((again.paused_until(at(1_000)), again.take_unsaved()), (Some(at(5_000)), false));
@@ -106,7 +106,7 @@ fn a_shared_lane_is_as_careful_as_the_most_careful_host_in_it() {
     let pace = pace::PaceMemory { learned: secs(8), updated: at(0), ..pace::PaceMemory::default() };
     let memory =
         HostMemory { last_sent: Some(at(0)), held_until: Some(at(3_000)), pace: Some(pace), paused_until: None };
-    let mut shared = Lane::new(Policy::default(), 1);
+    let mut shared = Lane::new(Policy::steps(), 1);
     shared.recall(&memory, &LearningPolicy::default(), at(100));
     shared.recall(&HostMemory::default(), &LearningPolicy::default(), at(100));
     assert_eq!((shared.delays().learned, shared.held_until()), (secs(8), at(3_000)));
@@ -116,7 +116,7 @@ fn a_shared_lane_is_as_careful_as_the_most_careful_host_in_it() {
 /// What another instance learned replaces what this one learned, but moves no start forward.
 #[test]
 fn what_is_adopted_grants_no_earlier_start() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     visit(&mut lane, throttled(None), at(0));
     let sent = visit(&mut lane, throttled(Some(secs(30))), at(0));
     lane.pause();
@@ -134,7 +134,7 @@ fn what_is_adopted_grants_no_earlier_start() {
 
 #[test]
 fn what_no_start_can_depend_on_is_not_memorable() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     assert!(!lane.is_memorable(at(0)));
     visit(&mut lane, Signals::SERVED, at(0));
     assert!(lane.is_memorable(at(59_000)), "robots.txt may ask for a minute yet");

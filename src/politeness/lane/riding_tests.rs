@@ -17,7 +17,7 @@ fn at(millis: u64) -> Timestamp {
 }
 
 fn policy() -> Policy {
-    Policy { count: Counts::Pages, page_parts: 3, delay: Duration::from_secs(1), concurrency: 2, ..Policy::default() }
+    Policy { count: Counts::Pages, page_parts: 3, delay: Duration::from_secs(1), concurrency: 2, ..Policy::steps() }
 }
 
 fn lane() -> Lane {

@@ -51,10 +51,10 @@ const REFUSED: Signals = Signals { answer: PaceSignal::Throttled, ..Signals::SER
 
 #[test]
 fn what_people_set_outlives_a_change_of_the_policy_until_it_is_taken_back() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.steer(Overrides { concurrency: Some(2), ..slow(5) }, at(0));
     assert!(lane.owes(at(0)), "it would be forgotten with the lane");
-    lane.change(Policy { delay: secs(9), burst: 7, ..Policy::default() }, at(0));
+    lane.change(Policy { delay: secs(9), burst: 7, ..Policy::steps() }, at(0));
     let policy = lane.policy();
     assert_eq!((policy.delay, policy.burst, policy.concurrency), (secs(5), 7, 2));
     assert_eq!((lane.delays().effective(), lane.concurrency()), (secs(5), 2));
@@ -64,7 +64,7 @@ fn what_people_set_outlives_a_change_of_the_policy_until_it_is_taken_back() {
 
 #[test]
 fn other_numbers_count_from_the_last_send_and_grant_no_burst() {
-    let mut lane = Lane::new(Policy { delay: secs(10), ..Policy::default() }, 1);
+    let mut lane = Lane::new(Policy { delay: secs(10), ..Policy::steps() }, 1);
     assert_eq!(go(&mut lane, at(0), Signals::SERVED), at(0));
     lane.steer(Overrides { burst: Some(100), ..slow(1) }, at(100));
     assert_eq!(go(&mut lane, at(100), Signals::SERVED), at(1_090), "only what was saved up at the old pace counts");
@@ -73,7 +73,7 @@ fn other_numbers_count_from_the_last_send_and_grant_no_burst() {
 
 #[test]
 fn no_visit_is_made_faster_than_the_host_asks() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.set_robots_delay(secs(8), at(0));
     lane.steer(slow(0), at(0));
     assert_eq!(lane.delays().effective(), secs(8));
@@ -81,13 +81,13 @@ fn no_visit_is_made_faster_than_the_host_asks() {
 
 #[test]
 fn a_pause_with_an_end_ends_by_itself() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.pause_until(at(60_000));
     assert_eq!(lane.paused_until(at(0)), Some(at(60_000)));
     assert_eq!(start(&mut lane, at(0)).1, at(60_000), "a visit with enough patience waits");
     assert_eq!(lane.paused_until(at(60_000)), None);
 
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.pause_until(at(600_000));
     assert!(matches!(lane.join(visit(), at(0)), Err(LaneRefusal::HostCooling { retry_after: Some(_) })));
     lane.pause();
@@ -98,7 +98,7 @@ fn a_pause_with_an_end_ends_by_itself() {
 
 #[test]
 fn to_resume_ends_no_hold() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     lane.hold(at(30_000), at(0));
     lane.pause_until(at(90_000));
     lane.resume();
@@ -107,7 +107,7 @@ fn to_resume_ends_no_hold() {
 
 #[test]
 fn what_was_learned_and_set_is_forgotten_and_a_hold_is_not() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     let told = Signals { retry_after: Some(secs(40)), ..REFUSED };
     go(&mut lane, at(0), told);
     lane.steer(slow(3), at(0));
@@ -124,7 +124,7 @@ fn what_was_learned_and_set_is_forgotten_and_a_hold_is_not() {
 /// Answers to requests that were sent before it was forgotten teach nothing, however many they are.
 #[test]
 fn what_is_on_its_way_does_not_count_after_forgetting() {
-    let mut lane = Lane::new(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::default() }, 1);
+    let mut lane = Lane::new(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::steps() }, 1);
     go(&mut lane, at(0), REFUSED);
     let old: Vec<_> = (0..3).map(|_| start(&mut lane, at(5_000)).0).collect();
     lane.forget(at(9_000));
@@ -137,7 +137,7 @@ fn what_is_on_its_way_does_not_count_after_forgetting() {
 
 #[test]
 fn forgetting_grants_no_earlier_start() {
-    let mut lane = Lane::new(Policy { burst: 5, ..Policy::default() }, 1);
+    let mut lane = Lane::new(Policy { burst: 5, ..Policy::steps() }, 1);
     for _ in 0..5 {
         go(&mut lane, at(0), Signals::SERVED);
     }
@@ -149,7 +149,7 @@ fn forgetting_grants_no_earlier_start() {
 
 #[test]
 fn a_view_tells_what_decides() {
-    let mut lane = Lane::new(Policy::default(), 1);
+    let mut lane = Lane::new(Policy::steps(), 1);
     go(&mut lane, at(0), Signals::SERVED);
     go(&mut lane, at(1_000), REFUSED);
     let view = lane.view(at(1_001));
@@ -172,7 +172,7 @@ fn what_is_foreseen_for_a_client_is_what_that_client_gets() {
         (dice >> 33) % sides
     };
     let (mut lane, mut differ, mut refused) =
-        (Lane::new(Policy { max_wait: secs(40), concurrency: 3, ..Policy::default() }, 1), 0, 0);
+        (Lane::new(Policy { max_wait: secs(40), concurrency: 3, ..Policy::steps() }, 1), 0, 0);
     for step in 0..3_000_u64 {
         let now = at(step * 400);
         loop {
@@ -206,7 +206,7 @@ fn what_is_foreseen_for_a_client_is_what_that_client_gets() {
 
 #[test]
 fn what_is_foreseen_is_what_happens() {
-    let mut lane = Lane::new(Policy { max_wait: secs(10), ..Policy::default() }, 1);
+    let mut lane = Lane::new(Policy { max_wait: secs(10), ..Policy::steps() }, 1);
     go(&mut lane, at(0), Signals::SERVED);
     let foresee = |lane: &Lane, delay: u64| {
         lane.foresee(&Visit { crawl_delay: secs(delay), ..Visit::new(ClientId(9), 0) }, at(0))

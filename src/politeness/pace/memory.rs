@@ -71,6 +71,8 @@ fn faded(learned: Duration, age: Duration, half_life: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::politeness::pace::{PaceLoad, PaceReport};
+    use crate::politeness::signals::{PaceSignal, Signals};
 
     const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
     const DAY: Duration = Duration::from_secs(86_400);
@@ -91,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_what_was_learned() {
-        let pace = Pace::remembering(&known(), &Learning::default(), NOW + secs(10));
+        let pace = Pace::remembering(&known(), &Learning::steps(), NOW + secs(10));
         assert_eq!((pace.learned(), pace.floor(NOW + secs(10))), (secs(8), Some(secs(7))));
         assert_eq!((pace.error_streak(), pace.success_streak(), pace.held_until()), (0, 0, Timestamp::START));
         let again = pace.memory(NOW + secs(10)).unwrap();
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn it_fades_and_is_forgotten() {
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let after = |days: u32| Pace::remembering(&known(), &learning, NOW + DAY * days).learned();
         assert_eq!((after(0), after(15), after(30)), (secs(8), secs(2), Duration::ZERO));
         let mut last = secs(8);
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn a_floor_that_counts_is_kept_whole() {
         let long = PaceMemory { learned: secs(7), floor_life: DAY * 9, floor_until: NOW + DAY * 9, ..known() };
-        let pace = Pace::remembering(&long, &Learning::default(), NOW + DAY * 2);
+        let pace = Pace::remembering(&long, &Learning::steps(), NOW + DAY * 2);
         assert_eq!(pace.learned(), secs(7));
         assert_eq!(pace.floor(NOW + DAY * 3 - secs(1)), Some(secs(7)));
         assert_eq!(pace.floor(NOW + DAY * 3), None, "a day at most");
@@ -135,12 +137,26 @@ mod tests {
             floor_until: Timestamp::NEVER,
             updated: Timestamp::NEVER,
         };
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let pace = Pace::remembering(&wild, &learning, NOW);
         assert_eq!((pace.learned(), pace.floor(NOW + DAY)), (secs(60), None));
         let forgetful = Learning { remember: Duration::ZERO, ..learning };
         assert_eq!(Pace::remembering(&wild, &forgetful, NOW).learned(), Duration::ZERO);
         let short = Learning { remember: Duration::from_nanos(3), ..learning };
         assert_eq!(Pace::remembering(&known(), &short, NOW).learned(), secs(8));
+    }
+
+    /// Otherwise a restart would forget it, and begin as fast again.
+    #[test]
+    fn a_first_refusal_is_remembered_before_the_host_serves_again() {
+        let learning = Learning { learner: Learner::Auto, ..Learning::default() };
+        let (mut pace, load) = (Pace::new(), PaceLoad { in_flight: 0, places: 4 });
+        pace.follow(&learning, NOW);
+        let epoch = pace.sent(load, secs(1), &learning, NOW);
+        assert_eq!(pace.memory(NOW), None);
+        let signals = Signals { answer: PaceSignal::Throttled, ..Signals::SERVED };
+        pace.heard(PaceReport { epoch, signals, load, took: secs(1) }, secs(1), &learning, NOW);
+        let memory = pace.memory(NOW).expect("it was refused");
+        assert!((secs(1)..secs(2)).contains(&memory.learned), "{memory:?}");
     }
 }

@@ -30,6 +30,7 @@ use self::steps::{Steps, span};
 use super::signals::{PaceSignal, Signals};
 use super::time::Timestamp;
 
+pub use self::auto::FIRST_DELAY;
 pub use self::memory::PaceMemory;
 pub use self::record::{LimitRecord, PaceRecord, QuotaRecord};
 
@@ -71,7 +72,7 @@ pub enum Learner {
 impl Default for Learning {
     fn default() -> Self {
         Learning {
-            learner: Learner::Steps,
+            learner: Learner::Auto,
             step_up: Duration::from_secs(1),
             step_down: Duration::from_secs(1),
             successes: 20,
@@ -87,6 +88,13 @@ impl Default for Learning {
             remember: Duration::from_secs(30 * 86_400),
             longest_hold: Duration::from_secs(3_600),
         }
+    }
+}
+
+#[cfg(test)]
+impl Learning {
+    pub(super) fn steps() -> Self {
+        Learning { learner: Learner::Steps, ..Learning::default() }
     }
 }
 
@@ -316,7 +324,9 @@ impl Pace {
             (_, Learner::Off) => Duration::ZERO,
             (PaceState::Steps(steps), _) => steps.learned().min(longest),
             (PaceState::Auto(auto), _) => {
-                Some(auto.delay()).filter(|delay| *delay > base).unwrap_or_default().min(longest)
+                // Without a configured delay there is none before the first refusal.
+                let delay = if base.is_zero() { auto.learned() } else { auto.delay() };
+                Some(delay).filter(|delay| *delay > base).unwrap_or_default().min(longest)
             }
         };
         let Some(told) = self.allowance.interval(longest, now) else { return learned };

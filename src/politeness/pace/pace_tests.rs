@@ -44,13 +44,13 @@ struct PacedHost {
 
 impl PacedHost {
     fn new() -> Self {
-        PacedHost { pace: Pace::new(), base: BASE, learning: Learning::default() }
+        PacedHost { pace: Pace::new(), base: BASE, learning: Learning::steps() }
     }
 
     /// A host with a learned delay.
     fn taught(seconds: u64) -> Self {
         let memory = PaceMemory { learned: secs(seconds), updated: at(0), ..PaceMemory::default() };
-        let learning = Learning::default();
+        let learning = Learning::steps();
         PacedHost { pace: Pace::remembering(&memory, &learning, at(0)), base: BASE, learning }
     }
 
@@ -412,4 +412,28 @@ fn a_refusal_with_a_used_up_quota_contradicts_nothing() {
     host.visit(left(10, 60), at(9));
     host.visit(REFUSED, at(10));
     assert_eq!(host.pace.told(BASE, &host.learning, at(10)).map(|(_, believed)| believed), Some(false));
+}
+
+/// `politeness.delay = "0s"` asks for no pacing: nothing is slower than that before the host refuses.
+#[test]
+fn without_a_configured_delay_auto_begins_without_one() {
+    let learning = Learning { learner: Learner::Auto, ..Learning::default() };
+    let mut pace = Pace::new();
+    let (base, mut now) = (Duration::ZERO, Timestamp::from_millis(1_000_000));
+    let load = PaceLoad { in_flight: 0, places: 4 };
+    pace.follow(&learning, now);
+    let mut ask = |answer| {
+        now = now + Duration::from_millis(100);
+        let epoch = pace.sent(load, base, &learning, now);
+        let signals = Signals { answer, ..Signals::SERVED };
+        let heard = PaceReport { epoch, signals, load, took: Duration::ZERO };
+        let only_counts = answer == PaceSignal::Success && pace.only_counts(&heard, base, &learning, now);
+        if !only_counts {
+            pace.heard(heard, base, &learning, now);
+        }
+        (only_counts, pace.delay(base, &learning, now))
+    };
+    assert_eq!(ask(PaceSignal::Success), (true, Duration::ZERO));
+    ask(PaceSignal::Throttled);
+    assert!(ask(PaceSignal::Success).1 > Duration::ZERO);
 }

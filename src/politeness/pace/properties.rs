@@ -305,7 +305,7 @@ fn a_burst_of_refusals_teaches_what_one_teaches() {
 /// P14.
 #[test]
 fn concurrency_falls_with_the_delay_and_comes_back_with_it() {
-    let learning = Learning::default();
+    let learning = Learning::steps();
     let base = Duration::from_secs(1);
     let now = Timestamp::from_millis(1_790_000_000_000);
     let allowed = |millis: u64| {
@@ -356,7 +356,7 @@ fn the_same_answers_at_the_same_times_lead_to_the_same_pace() {
 
 #[test]
 fn epochs_may_wrap() {
-    let learning = Learning::default();
+    let learning = Learning::steps();
     let now = Timestamp::from_millis(1_790_000_000_000);
     let mut pace = Pace { state: PaceState::Steps(Steps::at_epoch(u32::MAX - 2)), ..Pace::new() };
     let load = PaceLoad { in_flight: 0, places: 8 };

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn refusals_of_one_burst_raise_the_delay_once_whoever_hears_them() {
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let (mut first, mut second) = (Pace::new(), Pace::new());
         let sent = [first.sent(LOAD, BASE, &learning, at(0)), second.sent(LOAD, BASE, &learning, at(1))];
         let later = second.sent(LOAD, BASE, &learning, at(2));
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn successes_of_all_nodes_start_a_trial_and_a_refusal_at_any_ends_it() {
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let (mut first, mut second) = (Pace::new(), Pace::new());
         let sent = first.sent(LOAD, BASE, &learning, at(0));
         first.heard(report(sent, PaceSignal::Throttled), BASE, &learning, at(0));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_row_that_is_broken_at_one_node_is_broken_for_all() {
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let mut pace = Pace::new();
         for answer in [PaceSignal::Throttled, PaceSignal::Success, PaceSignal::Failed, PaceSignal::Success] {
             let sent = pace.sent(LOAD, BASE, &learning, at(0));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_quota_slows_the_nodes_that_have_not_heard_it() {
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let (mut first, mut second) = (Pace::new(), Pace::new());
         let sent = first.sent(LOAD, BASE, &learning, at(0));
         let quota = Some(Quota { remaining: 10, reset: Duration::from_secs(60) });
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn no_record_can_ask_for_the_impossible() {
-        let learning = Learning::default();
+        let learning = Learning::steps();
         let wild = PaceRecord {
             learned: u32::MAX,
             floor: u32::MAX,

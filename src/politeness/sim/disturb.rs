@@ -7,6 +7,7 @@ use super::oracle::{BrokenPromise, Oracle, Promise, broken};
 use super::pages::SimPages;
 use super::world::{SimEvent, SimHost, SimStage, SimTold, World};
 use crate::politeness::lane::Lane;
+use crate::politeness::pace::Learner;
 use crate::politeness::policy::{Counts, Mode, Policy};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Visit;
@@ -29,6 +30,7 @@ impl World {
             delay_factor: if self.dice.chance(15) { 1.5 } else { 0.0 },
             max_wait: Duration::from_secs(waits[self.dice.below(4) as usize]),
             max_queue: queues[self.dice.below(5) as usize],
+            learner: Learner::Steps,
             // As much as robots.txt asks for here, so that lanes are forgotten for good after a few seconds.
             max_crawl_delay: Duration::from_secs(8),
             ..Policy::default()

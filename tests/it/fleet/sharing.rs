@@ -59,7 +59,7 @@ fn a_delay_set_at_one_node_binds_all() {
 #[test]
 fn a_host_paused_at_one_node_can_be_resumed_at_another() {
     let redis = RedisServer::start();
-    let fleet = TestFleet::start(&redis.url(), 2, ms(50));
+    let fleet = TestFleet::start(&redis.url(), 2, ms(0));
     let url = fleet.origin.url("/");
     fleet.nodes.iter().for_each(|node| assert_eq!(node.get(&url).status(), 200));
     assert_eq!(order(&fleet.nodes[0], HOST, r#"{"paused": true}"#).status(), 200);

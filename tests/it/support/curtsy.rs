@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use curtsy::app::{Apply, Listeners, Running};
 use curtsy::config::{Config, Destination, Listen, Mode, RobotsMode, StateDir};
+use curtsy::politeness::pace::Learner;
 
 use super::client::Client;
 use super::deadline::ms;
@@ -165,6 +166,8 @@ pub(crate) fn config() -> Config {
     // Tests that are not about pacing do not wait.
     config.politeness.mode = Mode::Off;
     config.politeness.robots = RobotsMode::Off;
+    // Tests pace by delays of some milliseconds. `auto` would begin at half a second.
+    config.politeness.learner = Learner::Steps;
     // Most tests count requests, and send the same one again and again.
     config.cache.collapse = false;
     config.access.allow_destinations = loopback();

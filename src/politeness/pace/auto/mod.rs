@@ -9,9 +9,8 @@
 //! - A refusal is not always about pace: it may be about requests at the same time, or noise (`causes`).
 //! - Slow answers lower the pace before a refusal does (`latency`), and some refusals are in disguise (`disguise`).
 //!
-//! Numbers without another source come from simulation (`curtsy simulate --matrix`); changing any of them by half moves
-//! goodput by about a point. Rates are requests per second, times are seconds. No clock, no dice: the same answers at
-//! the same times lead to the same pace.
+//! Numbers without another source come from simulation (`curtsy simulate --matrix`): half of any costs about a point.
+//! Rates are requests per second, times are seconds. The same answers at the same times lead to the same pace.
 
 mod causes;
 mod disguise;
@@ -31,7 +30,7 @@ use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
 
 /// The first pace: half a second apart, as careful clients do it. Doubled after this many successes and seconds.
-const FIRST_RATE: f32 = 2.0;
+pub const FIRST_DELAY: Duration = Duration::from_millis(500);
 const DOUBLED_AFTER: (u16, f64) = (5, 1.0);
 /// Stays this far below the limit (BBR leaves a policer 1 %; with that, there were a fifth more refusals), and this
 /// much more for each ban, up to ten times.
@@ -143,8 +142,8 @@ pub(super) struct Auto {
 impl Auto {
     /// Knows nothing, and learns nothing from requests sent before this epoch.
     pub(super) fn at_epoch(epoch: u32) -> Self {
-        let (limit, refused_rate) = (f32::INFINITY, f32::INFINITY);
-        Auto { epoch, refused_epoch: epoch, rate: FIRST_RATE, limit, refused_rate, ..Auto::default() }
+        let (limit, refused_rate, rate) = (f32::INFINITY, f32::INFINITY, 1.0 / FIRST_DELAY.as_secs_f32());
+        Auto { epoch, refused_epoch: epoch, rate, limit, refused_rate, ..Auto::default() }
     }
 
     /// Begins with a delay that was learned earlier or by another policy; zero if none was.
@@ -170,9 +169,10 @@ impl Auto {
     pub(super) fn memory(&self, now: Timestamp) -> Option<PaceMemory> {
         let (refused, life) = self.refused(now).unwrap_or_default();
         let floor_until = if life.is_zero() { Timestamp::START } else { now + life };
-        let learned = delay(self.limit.min(self.rate));
+        let refuses = if self.run.is_on { 0.7 * self.run.rate } else { f32::INFINITY };
+        let learned = delay(self.limit.min(self.rate).min(refuses));
         let memory = PaceMemory { learned, floor: refused, floor_life: life, floor_until, updated: now };
-        (self.phase != AutoPhase::Start).then_some(memory)
+        (self.phase != AutoPhase::Start || self.run.is_on).then_some(memory)
     }
 
     /// Counts a request; `in_flight` includes it.
@@ -181,6 +181,7 @@ impl Auto {
         let waited = gap <= 1.25 * delay + 0.01 || in_flight >= self.places(m.places);
         if self.measured_from == 0.0 {
             (self.measured_from, self.next_at) = (m.now, self.next_at.max(m.now + DOUBLED_AFTER.1));
+            self.rate = if self.phase == AutoPhase::Start { self.rate.max(m.rate) } else { self.rate };
         } else if !self.run.is_on && !waited {
             self.measured_from += f64::from(gap - delay);
         } else if !self.run.is_on && self.probing() {

@@ -184,6 +184,29 @@ fn a_ban_that_every_request_renews_is_left() {
     }
 }
 
+/// A host that only becomes slow is asked about as fast as it answers, although it never refuses.
+#[test]
+fn a_host_that_becomes_slow_is_asked_more_slowly() {
+    let mean_pace = |policy| {
+        let trial = run("worker 10/s", policy, 1200.0, 1);
+        assert!(trial.refused_at.is_empty() && trial.goodput() >= 70.0, "{}", trial.goodput());
+        let ends = trial.paces.iter().skip(1).map(|(at, _)| *at).chain([1200.0]);
+        let weighted =
+            trial.paces.iter().zip(ends).map(|((from, pace), until)| pace * (until - from.max(600.0)).max(0.0));
+        weighted.sum::<f64>() / 600.0
+    };
+    let (auto, steps) = (mean_pace(TrialPolicy::Auto), mean_pace(TrialPolicy::Steps));
+    assert!(auto <= 13.0 && steps >= 19.9, "{auto} {steps}");
+}
+
+/// Refusals at random have nothing to do with the pace.
+#[test]
+fn noise_is_told_from_a_limit() {
+    let goodput = (1..=3).map(|seed| run("random 1%", TrialPolicy::Auto, 3600.0, seed).goodput()).sum::<f64>() / 3.0;
+    let steps = run("random 1%", TrialPolicy::Steps, 3600.0, 1).goodput();
+    assert!(goodput >= 60.0 && goodput >= 4.0 * steps, "{goodput} {steps}");
+}
+
 #[test]
 fn where_there_is_no_limit_nothing_is_lost() {
     for policy in [TrialPolicy::Steps, TrialPolicy::Auto] {

@@ -1,22 +1,76 @@
-//! What `auto` shares with the other nodes of a fleet: the limit, the pace on trial, and whether the host refuses.
+//! What others learn of `auto`: the fleet, the memory of a host, and people.
 //!
-//! What each node measures by its own answers stays with it: noise, requests at the same time, latency, disguise.
+//! A fleet shares the limit, the pace on trial, and whether the host refuses. What each node measures by its own
+//! answers stays with it: noise, requests at the same time, latency, disguise.
 
-use super::super::{LimitRecord, PaceRecord};
+use std::time::Duration;
+
+use super::super::{LimitRecord, LimitStage, LimitView, PaceMemory, PaceRecord};
 use super::refusal::RefusalRun;
-use super::{Auto, AutoPhase, before, delay, seconds};
-use crate::politeness::pace::steps::millis;
+use super::{Auto, PROBE_AFTER, REFUSED_FOR, before, delay, seconds};
+use crate::politeness::pace::steps::{Floor, millis};
 use crate::politeness::time::Timestamp;
 
-const PHASES: [AutoPhase; 5] =
-    [AutoPhase::Start, AutoPhase::Hold, AutoPhase::Check, AutoPhase::Climb, AutoPhase::Probe];
-
 impl Auto {
+    /// Begins with a delay that was learned earlier or by another policy; zero if none was.
+    pub(in crate::politeness::pace) fn starting_with(learned: Duration, epoch: u32, now: Timestamp) -> Self {
+        let auto = Auto::at_epoch(epoch);
+        if learned.is_zero() {
+            return auto;
+        }
+        let rate = 1.0 / learned.as_secs_f32();
+        let next_at = seconds(now) + f64::from((PROBE_AFTER.0 / rate).clamp(30.0, REFUSED_FOR));
+        Auto { tries: false, rate, limit: rate, next_at, ..auto }
+    }
+
+    /// The floor is the delay that was refused.
+    pub(in crate::politeness::pace) fn remembering(learned: Duration, floor: &Floor, now: Timestamp) -> Self {
+        let mut auto = Auto::starting_with(learned, 0, now);
+        if floor.delay > 0 && now < floor.until {
+            auto.note_refused(1000.0 / floor.delay as f32, seconds(now));
+        }
+        auto
+    }
+
+    pub(in crate::politeness::pace) fn memory(&self, now: Timestamp) -> Option<PaceMemory> {
+        let (refused, life) = self.refused(now).unwrap_or_default();
+        let floor_until = if life.is_zero() { Timestamp::START } else { now + life };
+        // A host that refuses for the first time has no limit yet, but was asked too fast.
+        let refuses = if self.run.is_on { 0.7 * self.run.rate } else { f32::INFINITY };
+        let learned = delay(self.limit.min(self.rate).min(refuses));
+        let memory = PaceMemory { learned, floor: refused, floor_life: life, floor_until, updated: now };
+        (self.limit.min(refuses) < f32::INFINITY).then_some(memory)
+    }
+
+    /// The delay that was refused, and for how long this counts.
+    fn refused(&self, now: Timestamp) -> Option<(Duration, Duration)> {
+        let life = Duration::from_secs_f64((self.refused_until - seconds(now)).clamp(0.0, 86_400.0));
+        (self.refused_rate > self.limit && self.knows_refused(seconds(now))).then(|| (delay(self.refused_rate), life))
+    }
+
+    pub(in crate::politeness::pace) fn view(&self) -> LimitView {
+        let stage = match () {
+            () if self.run.is_on => LimitStage::Refused,
+            () if self.rate() < self.rate => LimitStage::Slow,
+            () if self.limit == f32::INFINITY => LimitStage::Starting,
+            () if self.tries => LimitStage::Trying,
+            () => LimitStage::Holding,
+        };
+        let refused_at = Timestamp::from_micros((self.run.since * 1e6) as u64);
+        LimitView {
+            stage,
+            limit: (self.limit < f32::INFINITY).then(|| delay(self.limit)),
+            pace: self.delay(),
+            confirmed: u8::try_from(self.confirmed).unwrap_or(u8::MAX),
+            refused: (self.run.since > 0.0).then(|| (delay(self.run.rate), refused_at)),
+        }
+    }
+
     pub(in crate::politeness::pace) fn record(&self, now: Timestamp) -> Option<PaceRecord> {
         let floor = self.refused(now).map_or(0, |(refused, _)| millis(refused));
         let left = |until: f64| (until - seconds(now)).clamp(0.0, 86_400.0) as u32;
         let limit = LimitRecord {
-            phase: PHASES.iter().position(|phase| *phase == self.phase).map_or(0, |index| index as u8),
+            phase: self.tries.into(),
             rate: thousandths(self.rate),
             limit: thousandths(self.limit),
             refused_rate: thousandths(self.refused_rate),
@@ -28,8 +82,9 @@ impl Auto {
             refused_ago_ms: ((seconds(now) - self.run.since).clamp(0.0, 4_000_000.0) * 1e3) as u32,
         };
         let floor_left_s = if floor > 0 { limit.refused_left_s } else { 0 };
-        (self.measured_from > 0.0 || self.phase != AutoPhase::Start).then(|| PaceRecord {
-            learned: if self.phase == AutoPhase::Start { 0 } else { millis(delay(self.limit.min(self.rate))) },
+        let knows_limit = self.limit < f32::INFINITY;
+        (self.measured_from > 0.0 || knows_limit).then(|| PaceRecord {
+            learned: if knows_limit { millis(delay(self.limit.min(self.rate))) } else { 0 },
             floor,
             floor_life_s: floor_left_s,
             floor_left_s,
@@ -50,8 +105,7 @@ impl Auto {
         };
         let at = |left: u32| seconds(now) + f64::from(left);
         (self.epoch, self.refused_epoch) = (epoch, refused_epoch);
-        self.phase = PHASES.get(usize::from(told.phase)).copied().unwrap_or_default();
-        (self.rate, self.limit) = (rate(told.rate), rate(told.limit));
+        (self.rate, self.limit, self.tries) = (rate(told.rate), rate(told.limit), told.phase > 0);
         (self.refused_rate, self.refused_until) = (rate(told.refused_rate), at(told.refused_left_s.min(86_400)));
         (self.bans, self.confirmed) = (told.bans, told.confirmed);
         self.next_at = at(told.next_left_s.min(86_400));
@@ -60,9 +114,7 @@ impl Auto {
             (0, _) => self.run.is_on = false,
             (canaries, true) => self.run.canaries = self.run.canaries.max(canaries),
             (canaries, false) => {
-                self.run = RefusalRun::default();
-                (self.run.is_on, self.run.canaries, self.run.refusals) = (true, canaries, 1);
-                (self.run.since, self.run.rate, self.run.after) = (since, self.rate, self.given);
+                self.run = RefusalRun { is_on: true, canaries, since, rate: self.rate, ..RefusalRun::default() };
             }
         }
     }

@@ -112,7 +112,6 @@ fn a_field_that_is_not_known_to_be_harmless_is_part_of_the_key() {
     shared(fields, &["User-Agent: a", "Accept: text/html"], &["User-Agent: b", "Accept: */*"]);
 }
 
-/// C6
 /// After two answers that are not to be stored, curtsy expects a third. If the site has changed its mind, the next one
 /// is stored.
 #[test]
@@ -166,6 +165,7 @@ fn all_hits_have_the_same_head() {
     }
 }
 
+/// C6
 #[test]
 fn a_partition_by_client_shares_nothing() {
     let origin = marked("Cache-Control: max-age=60\r\n");

@@ -62,6 +62,7 @@ const PART: (f32, f32) = (0.6, 0.33);
 const SHORT: f32 = 3.0;
 /// What is tried or waited for at most, to know whether a pace holds for a whole window: five minutes.
 const LONGEST_CYCLE: f32 = 300.0;
+
 /// The numbers of one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {

@@ -183,7 +183,7 @@ impl Filling {
 
     /// Notes why it is not stored.
     pub fn note(&self, reason: NotStored) {
-        self.room.cache.note_unstored(self.key.hash_code(), reason, false);
+        self.room.cache.note_unstored(&self.key.borrowed(), reason);
     }
 
     /// Stores the answer: all of its body has passed.

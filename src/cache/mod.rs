@@ -113,14 +113,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Notes why an answer for the URL with this hash was not stored. `is_usual` says that it was an ordinary request.
-    pub fn note_unstored(&self, hash: u64, reason: NotStored, is_usual: bool) {
-        self.unstored.note(hash, reason, is_usual);
-    }
-
-    /// Whether the answer to an ordinary request for a URL will hardly be stored: the site has refused it twice.
-    pub fn stores_hardly(&self, key: &CacheKeyRef<'_>) -> bool {
-        self.unstored.will_recur(key.hash_code())
+    /// Notes why an answer for a URL was not stored.
+    pub fn note_unstored(&self, key: &CacheKeyRef<'_>, reason: NotStored) {
+        self.unstored.note(key.hash_code(), reason);
     }
 
     fn check_unchanged(&self, hash: u64, asked: ChangeCount) -> Result<(), NotStored> {

@@ -99,8 +99,8 @@ impl CacheMetrics {
     }
 
     /// Counts an answer that is not stored.
-    pub fn not_stored(&self, reason: NotStored) {
-        self.not_stored[reason as usize].1.inc();
+    pub fn not_stored(&self, reason: &str) {
+        count(&self.not_stored, reason);
     }
 
     /// Records what memory holds.

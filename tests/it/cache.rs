@@ -112,31 +112,6 @@ fn a_field_that_is_not_known_to_be_harmless_is_part_of_the_key() {
     shared(fields, &["User-Agent: a", "Accept: text/html"], &["User-Agent: b", "Accept: */*"]);
 }
 
-/// After two answers that are not to be stored, curtsy expects a third. If the site has changed its mind, the next one
-/// is stored.
-#[test]
-fn an_answer_that_is_stored_against_expectation_is_stored_the_next_time() {
-    let origin = site(|request, number| match number {
-        _ if request.has("cookie") => page("Cache-Control: private\r\n", "own"),
-        1..=3 => page("Cache-Control: no-store\r\n", &number.to_string()),
-        _ => page("Cache-Control: max-age=60\r\n", &number.to_string()),
-    });
-    let curtsy = Curtsy::start();
-    let ask = || get(&curtsy, &origin.url("/"), &[]);
-    for detail in ["no-store", "no-store", "no-store", "unexpected"] {
-        let answer = ask();
-        assert!(answer.value("cache-status").ends_with(&format!("; detail={detail}")), "{}", answer.head());
-    }
-    assert!(ask().value("cache-status").ends_with("; stored"));
-    assert_eq!(ask().text(), "5", "from the cache");
-    // Answers to other kinds of requests say nothing about this one.
-    let (other, cookie) = (origin.url("/other"), ["Cookie: a=1"]);
-    for _ in 0..3 {
-        assert_eq!(get(&curtsy, &other, &cookie).text(), "own");
-    }
-    assert!(get(&curtsy, &other, &[]).value("cache-status").ends_with("; stored"));
-}
-
 /// A head that is used often is kept ready. It must say what the first one said.
 #[test]
 fn all_hits_have_the_same_head() {

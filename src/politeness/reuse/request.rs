@@ -76,11 +76,6 @@ impl<'a> CacheRequest<'a> {
         self.is_conditional || self.has_cookie || !self.keyed.is_empty()
     }
 
-    /// Whether it is an ordinary request: no field of it may choose an answer without Vary, or forbid to store one.
-    pub fn is_usual(&self) -> bool {
-        !self.needs_fields() && !self.has_authorization && self.directives == RequestDirectives::default()
-    }
-
     /// The last line of a field.
     pub(super) fn field(&self, name: &str) -> Option<&'a [u8]> {
         self.fields.iter().rfind(|(given, _)| *given == name).map(|(_, value)| *value)

@@ -39,12 +39,10 @@ pub enum NotStored {
     Busy,
     /// Another request changed the resource since this one was made.
     Invalidated,
-    /// The last answers for the URL were not to be stored, and this one is: the next one is stored.
-    Unexpected,
 }
 
 impl NotStored {
-    pub const ALL: [NotStored; 16] = [
+    pub const ALL: [NotStored; 15] = [
         NotStored::Status,
         NotStored::RequestMaxStale,
         NotStored::RequestNoStore,
@@ -60,7 +58,6 @@ impl NotStored {
         NotStored::TooLarge,
         NotStored::Busy,
         NotStored::Invalidated,
-        NotStored::Unexpected,
     ];
 
     pub fn word(self) -> &'static str {
@@ -80,7 +77,6 @@ impl NotStored {
             NotStored::TooLarge => "too-large",
             NotStored::Busy => "busy",
             NotStored::Invalidated => "invalidated",
-            NotStored::Unexpected => "unexpected",
         }
     }
 }
@@ -133,21 +129,6 @@ pub fn may_store_by_control(
         return Ok(());
     }
     refused_by_control(request, status, directives)
-}
-
-/// Whether an answer that is not stored for this reason makes it likely that the next one is not stored either: the
-/// site says so to all clients.
-pub fn will_recur(reason: NotStored) -> bool {
-    matches!(reason, NotStored::NoStore | NotStored::Private)
-}
-
-/// Returns why an answer is not stored that was [expected](will_recur) not to be.
-pub fn as_expected(directives: &ResponseDirectives) -> NotStored {
-    match directives {
-        ResponseDirectives { private: true, .. } => NotStored::Private,
-        ResponseDirectives { no_store: true, must_understand: false, .. } => NotStored::NoStore,
-        _ => NotStored::Unexpected,
-    }
 }
 
 fn refused_by_control(

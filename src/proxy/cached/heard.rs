@@ -1,7 +1,6 @@
 //! Decides what the origin's answer means for what is stored: it confirms, replaces, refreshes or invalidates it.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +24,7 @@ use crate::politeness::reuse::directives::ResponseDirectives;
 use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::response::CacheResponse;
 use crate::politeness::reuse::reusing::{CannotAsk, StaleReason, may_serve_stale};
-use crate::politeness::reuse::storing::{NotStored, as_expected, may_store, may_store_by_control};
+use crate::politeness::reuse::storing::{NotStored, may_store, may_store_by_control};
 use crate::politeness::reuse::updating::{HeadFields, agrees, also_invalid, confirms, describes_the_body, invalidates};
 use crate::politeness::visit::LaneRefusal;
 use crate::proxy::answer::body::Body;
@@ -119,12 +118,12 @@ fn refreshed(shared: &Shared, plan: &CachePlan, entry: &Arc<Entry>, fields: &Hea
                 shared.cache.remove_entry(&plan.key.borrowed(), entry);
             }
             if let Err(reason) = shared.cache.refresh(&plan.key, fresh.clone(), plan.asked) {
-                shared.metrics.cache.not_stored(reason);
+                shared.metrics.cache.not_stored(reason.word());
             }
             fresh
         }
         Err(reason) => {
-            shared.metrics.cache.not_stored(reason);
+            shared.metrics.cache.not_stored(reason.word());
             shared.cache.remove_entry(&plan.key.borrowed(), entry);
             Arc::new(entry.refreshed(&headers, entry.terms.clone()))
         }
@@ -141,7 +140,8 @@ impl CachePlan {
         address: Option<IpAddr>,
     ) -> Result<EntryTerms, NotStored> {
         let (status, asked) = (status.as_u16(), &self.request.asked);
-        let directives = directives(headers);
+        let lines = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes);
+        let directives = ResponseDirectives::of(lines);
         may_store_by_control(asked, status, &directives)?;
         let fields = list(headers);
         let response = CacheResponse::controlled(status, directives, &fields);
@@ -187,17 +187,11 @@ impl Passing {
                 invalidate(request.shared(), key, response);
                 (ForwardReason::Method, None, Fate::Passed)
             }
-            CacheStep::Unstorable(hash) => {
-                let reason = as_expected(&directives(response.headers()));
-                note_unstored(request, *hash, reason, true);
-                request.shared().metrics.cache.request("miss");
-                request.cached("miss");
-                (ForwardReason::UriMiss, None, Fate::NotStored(reason))
-            }
             CacheStep::Plan(plan) => {
                 let begun = plan.begin(request, response, took);
                 if let Err(reason) = &begun {
-                    note_unstored(request, plan.key.hash_code(), *reason, plan.request.asked.is_usual());
+                    request.shared().metrics.cache.not_stored(reason.word());
+                    request.shared().cache.note_unstored(&plan.key.borrowed(), *reason);
                 }
                 let word = if plan.conditional.load(Relaxed) { "changed" } else { "miss" };
                 request.shared().metrics.cache.request(word);
@@ -212,29 +206,6 @@ impl Passing {
         }
         Passing { tap }
     }
-}
-
-fn note_unstored(request: &ClientRequest, hash: u64, reason: NotStored, is_usual: bool) {
-    request.shared().metrics.cache.not_stored(reason);
-    request.shared().cache.note_unstored(hash, reason, is_usual);
-}
-
-thread_local! {
-    /// The last Cache-Control line and what it says: most answers of a site have the same.
-    static LAST_CONTROL: RefCell<(Box<[u8]>, ResponseDirectives)> = RefCell::default();
-}
-
-fn directives(headers: &HeaderMap) -> ResponseDirectives {
-    let mut lines = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes);
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return ResponseDirectives::of(headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes));
-    };
-    LAST_CONTROL.with_borrow_mut(|(last, directives)| {
-        if **last != *line {
-            (*last, *directives) = (line.into(), ResponseDirectives::of(std::iter::once(line)));
-        }
-        *directives
-    })
 }
 
 impl CachePlan {

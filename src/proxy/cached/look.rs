@@ -83,9 +83,6 @@ pub(crate) fn look(
     if asked.directives.only_if_cached && !host.report {
         return Err(Refusal::NotCached.into());
     }
-    if why == ForwardReason::UriMiss && asked.is_usual() && request.shared().cache.stores_hardly(&key) {
-        return Ok(Looked::Ask(CacheStep::Unstorable(key.hash_code())));
-    }
     let Some(kept) = KeptRequest::new(asked, &parts.headers) else {
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     };

@@ -26,9 +26,6 @@ pub(crate) enum CacheStep {
     Off,
     /// Nothing stored answers it, and its answer is not stored.
     Forward(ForwardReason),
-    /// Its answer will hardly be stored, as the last ones for its URL, which has this hash. So nothing is remembered of
-    /// the request, and it shares no answer.
-    Unstorable(u64),
     /// Its method changes something: a success makes stored answers invalid.
     Invalidate(Box<CacheKey>),
     /// Its answer may be stored.

@@ -32,7 +32,7 @@ impl StoreTap {
     pub(crate) fn give_up(&mut self, reason: NotStored) {
         if let Some(filling) = self.filling.take() {
             filling.note(reason);
-            self.shared.metrics.cache.not_stored(reason);
+            self.shared.metrics.cache.not_stored(reason.word());
         }
     }
 
@@ -41,7 +41,7 @@ impl StoreTap {
         if let Some(filling) = self.filling.take()
             && let Err(reason) = filling.end()
         {
-            self.shared.metrics.cache.not_stored(reason);
+            self.shared.metrics.cache.not_stored(reason.word());
         }
     }
 }

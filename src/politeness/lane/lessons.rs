@@ -261,6 +261,13 @@ impl Lane {
         self.lessons.as_ref().map(|lessons| lessons.pace.delay(base, &lessons.learning, now))
     }
 
+    /// Returns whether the host has taught a longer delay than the configured one. A longer delay with which `auto`
+    /// begins was not taught.
+    pub(super) fn is_slowed(&self, now: Timestamp) -> bool {
+        let is_taught = |pace: &Pace| !pace.learned().is_zero() || pace.follows_quota(now);
+        self.delays.learned > self.delays.configured && self.pace().is_none_or(is_taught)
+    }
+
     /// Sets the learned parts of the delay and of the limit, from what is known now.
     pub(super) fn apply_lessons(&mut self, now: Timestamp) {
         let base = self.base();

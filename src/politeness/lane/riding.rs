@@ -399,10 +399,9 @@ impl Lane {
 
     /// Returns whether no part may ride, and every part waits for its own turn.
     fn rides_are_over(&self, now: Timestamp) -> bool {
-        let is_slowed = self.delays.learned > self.delays.configured;
         let is_held = self.paused || self.turns.bars().held_or_closed_until() > now;
         let is_unpaced = !self.enforced() || self.turns.spacing().delay.is_zero();
-        self.policy.count == Counts::Requests || is_slowed || is_held || is_unpaced || self.is_draining()
+        self.policy.count == Counts::Requests || self.is_slowed(now) || is_held || is_unpaced || self.is_draining()
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::politeness::audit::Breach;
+use crate::politeness::pace::Learner;
 use crate::politeness::policy::{LearningPolicy, Mode, Policy};
 use crate::politeness::rides::PAGE_LOAD;
 use crate::politeness::signals::{PaceSignal, Signals};
@@ -181,6 +182,19 @@ fn rides_end_with_a_hold_a_pause_or_a_lesson() {
         for moment in [20, 99, 100, 900] {
             assert!(!visit(&mut lane, &part(BROWSER, 1), at(moment)), "{what}, after {moment} ms");
         }
+    }
+}
+
+/// `auto` begins slower than 250 ms, which the host has not asked for.
+#[test]
+fn parts_ride_before_the_first_refusal() {
+    let mut lane =
+        Lane::new(Policy { learner: Learner::Auto, delay: Duration::from_millis(250), page_parts: 60, ..policy() }, 1);
+    lane.school(&LearningPolicy::default(), at(0));
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    assert_eq!(lane.delays().effective(), Duration::from_millis(500));
+    for url in 1..=60 {
+        assert!(visit(&mut lane, &part(BROWSER, url), at(20)), "part {url}");
     }
 }
 

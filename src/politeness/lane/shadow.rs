@@ -157,7 +157,7 @@ impl Lane {
     /// Adds the shadow of a visit that joined just now, and returns when it would start.
     pub(super) fn shadow_joins(&mut self, ticket: Ticket, visit: &Visit, now: Timestamp) -> Option<Timestamp> {
         let room = self.room();
-        let parts = self.parts_in_shadow();
+        let parts = self.parts_in_shadow(now);
         let shadow = self.shadow.as_mut()?;
         shadow.join(ticket, visit, parts, now);
         shadow.start(ticket, room, now).map(|(_, start)| start)
@@ -171,9 +171,8 @@ impl Lane {
     }
 
     /// Returns how many parts would ride on one turn; `None` if every request would take one.
-    fn parts_in_shadow(&self) -> Option<u32> {
-        let is_slowed = self.delays.learned > self.delays.configured;
-        (self.policy.count == Counts::Pages && !is_slowed && !self.paused).then_some(self.policy.page_parts)
+    fn parts_in_shadow(&self, now: Timestamp) -> Option<u32> {
+        (self.policy.count == Counts::Pages && !self.is_slowed(now) && !self.paused).then_some(self.policy.page_parts)
     }
 
     fn room(&self) -> Room {

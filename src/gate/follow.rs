@@ -36,6 +36,10 @@ pub trait Follower {
     /// Leaves the flight: the request goes on alone.
     fn leave(&self);
 
+    /// Returns an answer that was stored since the request was looked up, and gives it to the whole flight. Called when
+    /// the request leads and its turn is near.
+    fn stored_meanwhile(&self) -> Option<Self::Shared>;
+
     /// Resolves when there is an answer that this request may share. Never resolves after [`Follower::leave`].
     fn shared(&self) -> impl Future<Output = Self::Shared> + Send;
 
@@ -175,7 +179,13 @@ impl Place {
             }
         };
         loop {
-            if let CallReply::StepAside(round) = follower.called() {
+            let reply = follower.called();
+            if reply == CallReply::Lead
+                && let Some(shared) = follower.stored_meanwhile()
+            {
+                return Ok(Passage::Shared(shared));
+            }
+            if let CallReply::StepAside(round) = reply {
                 match called.step_aside(|| preparation.label()) {
                     Ok(aside) => {
                         own!(listening.aside(round).await);

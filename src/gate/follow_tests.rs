@@ -79,6 +79,10 @@ impl Follower for Wing {
         self.sky.news.notify_waiters();
     }
 
+    fn stored_meanwhile(&self) -> Option<()> {
+        None
+    }
+
     async fn shared(&self) {
         self.until(|flight| (flight.1 == Some(true)).then_some(())).await;
     }

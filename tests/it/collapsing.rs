@@ -132,6 +132,34 @@ fn two_hundred_at_once_are_one_visit() {
     }
 }
 
+/// A request that comes between the head of an answer and its end shares nothing. When its turn comes, it is answered
+/// from what was stored meanwhile, with all that follow it.
+#[test]
+fn a_request_that_waits_finds_what_is_stored_meanwhile() {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let opened = is_open.clone();
+    let origin = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            visitor.send(&FRESH[..FRESH.len() - 1]);
+            soon(|| opened.load(SeqCst));
+            visitor.send(&FRESH[FRESH.len() - 1..]);
+        }
+    });
+    let curtsy = paced(Duration::from_secs(5), |_| ());
+    let mut first = curtsy.client();
+    first.send_head(&[&origin.get("/"), "Host: x"]);
+    first.response_head();
+    let later: Vec<_> = (0..3).map(|_| ask(&curtsy, &origin.get("/"), &[])).collect();
+    expect_waiting(&curtsy, 3);
+    is_open.store(true, SeqCst);
+    assert!(soon(|| curtsy.metric("curtsy_cache_objects{tier=\"memory\"}") == 1));
+    let later = answers(later);
+    expect_hello(&later);
+    assert!(later.iter().all(|answer| answer.value("cache-status").contains("; hit; ttl=")), "{}", later[0].head());
+    assert_eq!((origin.count(), collapsed(&curtsy, "shared")), (1, 3));
+    expect_waiting(&curtsy, 0);
+}
+
 /// Collapsing does not depend on pacing.
 #[test]
 fn requests_to_a_host_that_is_not_paced_share_too() {

@@ -47,6 +47,13 @@ pub(crate) struct CachePlan {
     pub(super) conditional: AtomicBool,
 }
 
+impl CachePlan {
+    /// Whether nothing was stored for its URL.
+    pub(crate) fn found_nothing(&self) -> bool {
+        self.why == ForwardReason::UriMiss
+    }
+}
+
 #[cfg(test)]
 impl CachePlan {
     /// The plan of a GET for this path, without header fields and with nothing stored.

@@ -27,11 +27,12 @@ impl CacheStep {
         }
     }
 
-    /// Answers from a stored answer that the origin confirmed when another client asked.
+    /// Answers from what is stored by now: it was stored since the request was looked up, or the origin confirmed it when
+    /// another client asked.
     pub(crate) fn answer_shared(&self, request: &mut ClientRequest, entry: &Entry) -> Response<Body> {
         match self {
             CacheStep::Plan(plan) => {
-                let how = How::Shared(plan.why);
+                let how = if plan.found_nothing() { How::Fresh } else { How::Shared(plan.why) };
                 plan.request.with_fields(|asked| respond::respond(request, entry, asked, how, cache::now()))
             }
             _ => {

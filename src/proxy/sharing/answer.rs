@@ -53,6 +53,11 @@ fn accepts(asking: &CachePlan, policy: &ReusePolicy) -> bool {
     wants_newest(request) || reuse(policy, request, &asking.host.rules, cache::now()) == Reuse::Fresh
 }
 
+/// Whether a stored answer is fresh enough for a request, whenever it was asked for.
+pub(super) fn is_fresh(asking: &CachePlan, entry: &Entry) -> bool {
+    reuse(&entry.terms.policy, &asking.request.asked, &asking.host.rules, cache::now()) == Reuse::Fresh
+}
+
 /// Whether a stored answer that the origin has just confirmed is for this request.
 pub(super) fn may_have(asking: &CachePlan, entry: &Entry) -> bool {
     let policy = &entry.terms.policy;
@@ -121,6 +126,6 @@ impl SharedAnswer {
 pub(crate) enum Share {
     /// An answer, and this client's view of its body.
     Coming(Arc<SharedAnswer>, BodyReader),
-    /// A stored answer that the origin has confirmed.
+    /// What is stored by now.
     Stored(Arc<Entry>),
 }

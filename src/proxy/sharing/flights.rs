@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
-use super::answer::{Share, SharedAnswer, may_have};
+use super::answer::{Share, SharedAnswer, is_fresh, may_have};
 use super::flying::{Aloft, FlightCell, Flying, Landing, following, selecting_of};
 use super::unshareable::Unshareable;
 use crate::cache::{Cache, Entry};
@@ -234,7 +234,7 @@ impl Membership {
         Share::Coming(answer, reader)
     }
 
-    /// Ends the flight: the origin has confirmed the stored answer, in which the members find theirs.
+    /// Ends the flight: the members find their answer in what is stored.
     pub(crate) fn share_stored(&self) {
         self.land(Landing::Stored);
     }
@@ -281,7 +281,7 @@ impl Membership {
         Some(share)
     }
 
-    /// Returns the stored answer for this request, which the origin has just confirmed.
+    /// Returns the stored answer for this request.
     fn stored(&self) -> Option<Arc<Entry>> {
         let variants = self.flights.cache.at_hand(&self.request.key.borrowed())?;
         variants.iter().find(|entry| may_have(&self.request, entry)).cloned()
@@ -353,6 +353,15 @@ impl Follower for Membership {
             self.forget(|aloft| aloft.flight.is_empty());
         }
         cell.news.notify_waiters();
+    }
+
+    fn stored_meanwhile(&self) -> Option<Share> {
+        // If there was an answer already, the look-up decided against it.
+        let entry = if self.request.found_nothing() { self.stored() } else { None };
+        let entry = entry.filter(|entry| is_fresh(&self.request, entry))?;
+        self.share_stored();
+        self.flights.metrics.collapsed(Collapsed::Shared);
+        Some(Share::Stored(entry))
     }
 
     async fn shared(&self) -> Share {

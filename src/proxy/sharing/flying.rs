@@ -81,7 +81,7 @@ pub(super) struct Aloft {
 #[derive(Debug)]
 pub(super) enum Landing {
     Shared(Arc<SharedAnswer>),
-    /// The origin has confirmed what is stored: each member looks there.
+    /// The answer is stored, or what is stored is confirmed: each member looks there.
     Stored,
     Private,
 }

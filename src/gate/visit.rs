@@ -184,11 +184,11 @@ impl Gate {
         if entered.told == Some(ToldChange::Start) && claim::needed(&stay).is_none() {
             return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
         }
-        self.stand(stay, &visit, &entered, now)
+        self.wait_in_lane(stay, &visit, &entered, now)
     }
 
     /// Keeps a visit that has entered its lane until its turn.
-    fn stand(
+    fn wait_in_lane(
         self: &Arc<Self>,
         stay: Stay,
         visit: &Visit,

@@ -27,8 +27,8 @@ impl CacheStep {
         }
     }
 
-    /// Answers from what is stored by now: it was stored since the request was looked up, or the origin confirmed it when
-    /// another client asked.
+    /// Answers from what is stored by now: it was stored since the request was looked up, or the origin confirmed it
+    /// when another client asked.
     pub(crate) fn answer_shared(&self, request: &mut ClientRequest, entry: &Entry) -> Response<Body> {
         match self {
             CacheStep::Plan(plan) => {

@@ -293,7 +293,10 @@ impl Auto {
         self.set_limit(self.limit, m);
         let requests = (PROBE_AFTER.0 * doubled(self.confirmed)).min(PROBE_AFTER.1);
         let latest = REFUSED_FOR.max(PROBE_AFTER.2 / self.limit);
-        let mut wait = (requests / self.limit).min(latest).max(40.0 * shut).max(30.0);
+        // After a short time shut, the next probe comes within ten minutes (matrix: 500 to 650 s differ by 0.04
+        // refusals).
+        let rest = if shut < 120.0 { (40.0 * shut).min(540.0) } else { 40.0 * shut };
+        let mut wait = (requests / self.limit).min(latest).max(rest).max(30.0);
         if self.is_worth_halving(m.now) {
             // Until then, what was saved up is spent and what still counts is forgotten.
             wait = self.hold_time().max(if shut > 5.0 { 2.0 * shut } else { 0.0 });
@@ -384,5 +387,26 @@ mod tests {
     #[test]
     fn a_host_costs_little() {
         assert!(size_of::<Auto>() <= 320, "{}", size_of::<Auto>());
+    }
+
+    const NOW: f64 = 10_000.0;
+
+    fn moment(now: f64) -> Moment {
+        Moment { now, fastest: 20.0, slowest: 0.01, rate: 1.0, places: 8, longest_wait: 900.0 }
+    }
+
+    /// A host whose limit is believed to be one request a second.
+    fn limited() -> Auto {
+        Auto::starting_with(Duration::from_secs(1), 0, Timestamp::from_millis(9_000_000))
+    }
+
+    #[test]
+    fn only_after_a_long_time_shut_is_a_host_not_probed_for_long() {
+        for (shut, least, most) in [(0.0, 90.0, 90.0), (61.0, 500.0, 600.0), (300.0, 3_600.0, 14_400.0)] {
+            let mut auto = limited();
+            auto.schedule(shut, &moment(NOW));
+            let wait = auto.next_at - NOW;
+            assert!((least..=most).contains(&wait), "shut for {shut} s: {wait} s");
+        }
     }
 }

@@ -409,4 +409,15 @@ mod tests {
             assert!((least..=most).contains(&wait), "shut for {shut} s: {wait} s");
         }
     }
+
+    /// The request that reopens a host that had banned says little about its limit.
+    #[test]
+    fn a_ban_during_a_try_lowers_the_pace_by_half_at_most() {
+        let mut auto = Auto { tries: true, bans: 1, credit: 200.0, opened_at: NOW - 60.0, given: 30, ..limited() };
+        auto.throttled(Epoch::default(), &moment(NOW));
+        auto.throttled(Epoch { number: auto.epoch, ..Epoch::default() }, &moment(NOW + 10.0));
+        auto.reopen(&moment(NOW + 30.0));
+        assert_eq!((auto.bans, auto.tries), (2, true));
+        assert!((0.5..=0.97).contains(&auto.limit), "{}", auto.limit);
+    }
 }

@@ -117,7 +117,8 @@ impl Auto {
             () if long => (given + 0.5) / time(self.opened_at, m.now),
             () => (accepted + 0.5) / measured,
         };
-        let least = if self.tries { 0.0 } else { 0.5 * self.limit };
+        // After a ban the credit is only a guess, and may be more than the host gave.
+        let least = if self.tries && !banned { 0.0 } else { 0.5 * self.limit };
         self.raised = false;
         self.set_limit(estimate.max(least).min(0.97 * self.limit), m);
         self.attempt(self.limit, f32::NEG_INFINITY, m);

@@ -154,7 +154,7 @@ impl Auto {
             let gap = gap.min(2.0 * delay);
             self.attempt.sends = self.attempt.sends.saturating_add(1);
             self.attempt.seconds += gap;
-            self.attempt.excess += 1.0 - self.limit * gap;
+            self.attempt.excess += if self.limit < f32::INFINITY { 1.0 - self.limit * gap } else { 0.0 };
         }
         (self.last_sent, self.sends) = (m.now, self.sends.wrapping_add(1));
         let in_flight = u8::try_from(in_flight).unwrap_or(u8::MAX);
@@ -419,5 +419,13 @@ mod tests {
         auto.reopen(&moment(NOW + 30.0));
         assert_eq!((auto.bans, auto.tries), (2, true));
         assert!((0.5..=0.97).contains(&auto.limit), "{}", auto.limit);
+    }
+
+    /// Infinity times no time is no number.
+    #[test]
+    fn excess_is_a_number_at_first_contact() {
+        let mut auto = Auto::at_epoch(0);
+        (0..5).for_each(|_| _ = auto.sent(1, &moment(NOW)));
+        assert_eq!((auto.attempt.sends, auto.attempt.excess), (4, 0.0));
     }
 }

@@ -1,5 +1,5 @@
 //! What a lane remembers of its last visits, for people: how they went, when they started, and when the host was held.
-//! Decides nothing.
+//! It decides one thing: `auto` begins to measure when there is a timeline, that is from a host's second start on.
 //!
 //! Memory of a timeline: nothing before a host's second start, at most about 800 bytes afterwards, and nothing again
 //! once the host has been quiet for [`QUIET`].

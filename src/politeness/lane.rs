@@ -281,7 +281,8 @@ impl Lane {
     pub fn give_back_room(&mut self, now: Timestamp) {
         self.roll.give_back_room();
         self.forget_old_timeline(now);
-        if self.timeline.is_none() && self.in_flight() == 0 && self.delays.learned.is_zero() {
+        let is_quiet = self.timeline.is_none() && self.in_flight() == 0;
+        if is_quiet && self.delays.learned.is_zero() && !self.begins_slower() {
             self.drop_lessons(now);
         }
     }

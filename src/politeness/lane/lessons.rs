@@ -137,11 +137,15 @@ impl Lane {
 
     /// Begins to learn before there is anything to learn from, if the policy begins slower than configured.
     pub(super) fn measure(&mut self, schooling: &LearningPolicy, now: Timestamp) {
-        let begins_slower = !self.policy.delay.is_zero() && self.policy.delay < FIRST_DELAY;
-        if self.policy.learner == Learner::Auto && begins_slower && self.lessons.is_none() {
+        if self.begins_slower() && self.lessons.is_none() {
             self.lessons_or_new(schooling, now);
             self.respace(now);
         }
+    }
+
+    /// Whether the first requests are further apart than configured. Without lessons they would not be.
+    pub(super) fn begins_slower(&self) -> bool {
+        self.policy.learner == Learner::Auto && !self.policy.delay.is_zero() && self.policy.delay < FIRST_DELAY
     }
 
     /// Returns the pace that was learned from this host, if any.

@@ -386,6 +386,27 @@ mod tests {
         assert_eq!((view.last_success, view.in_flight), (Some(heard), 1));
     }
 
+    /// Before the first refusal `auto` doubles the pace, and nothing has been learned that people must know.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_learned_delay_that_changes_is_news() {
+        let gate = gate(Policy { delay: Duration::from_millis(20), ..Policy::default() });
+        let mut listener = gate.events().listen(None);
+        let mut hear = async |answer| {
+            let mut permit = sent(&gate, "a").await;
+            permit.report(VisitOutcome::Heard(Signals { answer, ..Signals::SERVED }), now());
+            drop(permit);
+            let kinds: Vec<_> = listener.hear().0.iter().map(|event| event.kind).collect();
+            (kinds, gate.metrics.lessons.learned_changes.get())
+        };
+        for _ in 0..20 {
+            assert_eq!(hear(PaceSignal::Success).await, (vec![], 0));
+        }
+        let delay = gate.view(&host()).unwrap().delays.effective();
+        assert!(delay <= Duration::from_millis(125), "it did not speed up: {delay:?}");
+        hear(PaceSignal::Throttled).await;
+        assert_eq!(hear(PaceSignal::Success).await, (vec!["host.slowed"], 1));
+    }
+
     fn at_hand() -> Rehearsal {
         Rehearsal { is_at_hand: true, ..Rehearsal::default() }
     }

@@ -47,9 +47,11 @@ impl Gate {
             What::Held => "asked to wait",
         };
         let held_s = change.hold.map_or(0.0, |hold| hold.until.since(now).as_secs_f64());
-        if change.before == change.learned && matches!(change.what, What::Held | What::Slowed) {
-            // Hosts that count down a quota ask for this with every answer.
-            tracing::debug!(event = "host.held", host, held_s, why, "a host is held");
+        if change.before == change.learned {
+            if change.hold.is_some() {
+                // Hosts that count down a quota ask for this with every answer.
+                tracing::debug!(event = "host.held", host, held_s, why, "a host is held");
+            }
             if held_s >= NOTABLE {
                 self.events.tell("host.held", Some(host), || json!({ "held_s": held_s, "why": why }));
             }

@@ -352,11 +352,15 @@ impl Pace {
         }
     }
 
-    /// The delay below which a probe failed not long ago.
+    /// The delay to stay above for a while: a shorter one was refused (`steps`), or this one (`auto`).
     pub fn floor(&self, now: Timestamp) -> Option<Duration> {
-        let PaceState::Steps(steps) = &self.state else { return None };
-        let floor = steps.floor();
-        (floor.delay > 0 && now < floor.until).then(|| span(floor.delay))
+        match &self.state {
+            PaceState::Steps(steps) => {
+                let floor = steps.floor();
+                (floor.delay > 0 && now < floor.until).then(|| span(floor.delay))
+            }
+            PaceState::Auto(auto) => auto.refused(now).map(|(delay, _)| delay),
+        }
     }
 
     /// Whether the delay is on trial.

@@ -43,7 +43,7 @@ impl Auto {
     }
 
     /// The delay that was refused, and for how long this counts.
-    fn refused(&self, now: Timestamp) -> Option<(Duration, Duration)> {
+    pub(in crate::politeness::pace) fn refused(&self, now: Timestamp) -> Option<(Duration, Duration)> {
         let life = Duration::from_secs_f64((self.refused_until - seconds(now)).clamp(0.0, 86_400.0));
         (self.refused_rate > self.limit && self.knows_refused(seconds(now))).then(|| (delay(self.refused_rate), life))
     }

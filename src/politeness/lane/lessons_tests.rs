@@ -294,16 +294,19 @@ fn a_host_is_measured_from_its_second_request_until_it_is_quiet() {
     answered(&mut lane, at(3_000_000), Signals::SERVED);
     lane.give_back_room(at(9_000_000));
     assert!(lane.pace().is_some_and(|pace| pace.learned() > Duration::ZERO), "a limit was learned");
-    let fast = Policy { delay: Duration::from_millis(125), ..policy };
-    let mut lane = Lane::remembering(fast, &HostMemory::default(), &LearningPolicy::default(), 7, at(0));
-    assert!(lane.delays().learned >= Duration::from_millis(500), "it begins slower than it may be");
-    let mut last = at(0);
-    for _ in 0..100 {
-        let (ticket, now) = start(&mut lane, last);
-        answer(&mut lane, ticket, PaceSignal::Success, now);
-        last = now;
+    // A pace is a fraction that does not come out even at most delays.
+    for delay in [50, 70, 125, 333] {
+        let fast = Policy { delay: Duration::from_millis(delay), ..policy };
+        let mut lane = Lane::remembering(fast, &HostMemory::default(), &LearningPolicy::default(), 7, at(0));
+        assert!(lane.delays().learned >= Duration::from_millis(500), "it begins slower than it may be");
+        let mut last = at(0);
+        for _ in 0..100 {
+            let (ticket, now) = start(&mut lane, last);
+            answer(&mut lane, ticket, PaceSignal::Success, now);
+            last = now;
+        }
+        assert_eq!(lane.delays().learned, Duration::ZERO, "{delay} ms");
+        lane.give_back_room(at(9_000_000));
+        assert!(lane.pace().is_some(), "without it, the next requests would go unmeasured");
     }
-    assert_eq!(lane.delays().learned, Duration::ZERO);
-    lane.give_back_room(at(9_000_000));
-    assert!(lane.pace().is_some(), "without it, the next requests would go unmeasured");
 }

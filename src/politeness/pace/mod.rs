@@ -324,9 +324,9 @@ impl Pace {
             (_, Learner::Off) => Duration::ZERO,
             (PaceState::Steps(steps), _) => steps.learned().min(longest),
             (PaceState::Auto(auto), _) => {
-                // Without a configured delay there is none before the first refusal.
+                // Without a configured delay there is none before the first refusal. `f32` has seven digits.
                 let delay = if base.is_zero() { auto.learned() } else { auto.delay() };
-                Some(delay).filter(|delay| *delay > base).unwrap_or_default().min(longest)
+                Some(delay).filter(|delay| *delay > base + base / 100_000).unwrap_or_default().min(longest)
             }
         };
         let Some(told) = self.allowance.interval(longest, now) else { return learned };

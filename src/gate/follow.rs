@@ -37,7 +37,7 @@ pub trait Follower {
     fn leave(&self);
 
     /// Returns an answer that was stored since the request was looked up, and gives it to the whole flight. Called when
-    /// the request leads and its turn is near.
+    /// a request that had to wait has its turn.
     fn stored_meanwhile(&self) -> Option<Self::Shared>;
 
     /// Resolves when there is an answer that this request may share. Never resolves after [`Follower::leave`].
@@ -179,13 +179,7 @@ impl Place {
             }
         };
         loop {
-            let reply = follower.called();
-            if reply == CallReply::Lead
-                && let Some(shared) = follower.stored_meanwhile()
-            {
-                return Ok(Passage::Shared(shared));
-            }
-            if let CallReply::StepAside(round) = reply {
+            if let CallReply::StepAside(round) = follower.called() {
                 match called.step_aside(|| preparation.label()) {
                     Ok(aside) => {
                         own!(listening.aside(round).await);
@@ -198,7 +192,14 @@ impl Place {
             }
             let ready = own!(listening.either(make_ready(&called, preparation)).await)?;
             match own!(listening.either(called.turn(|| preparation.label())).await)? {
-                Turn::Given(permit) => return Ok(start(follower, ready, permit)),
+                Turn::Given(permit) => match follower.stored_meanwhile() {
+                    // Its turn is the next visit's: it was not sent.
+                    Some(shared) => {
+                        preparation.put_back(ready);
+                        return Ok(Passage::Shared(shared));
+                    }
+                    None => return Ok(start(follower, ready, permit)),
+                },
                 Turn::Lost(again) => {
                     preparation.put_back(ready);
                     called = again;

@@ -1,6 +1,6 @@
 //! Visits that follow a flight, in virtual time.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -22,6 +22,7 @@ const DELAY: Duration = Duration::from_secs(1);
 struct Sky {
     flight: Mutex<(Flight, Option<bool>)>,
     news: Notify,
+    is_stored: AtomicBool,
 }
 
 struct Wing {
@@ -80,7 +81,7 @@ impl Follower for Wing {
     }
 
     fn stored_meanwhile(&self) -> Option<()> {
-        None
+        self.sky.is_stored.load(Relaxed).then_some(())
     }
 
     async fn shared(&self) {
@@ -190,6 +191,20 @@ async fn a_thousand_at_once_are_one_visit() {
         let metrics = asking.gate.metrics.render(&GaugeSources::default());
         assert!(metrics.contains("curtsy_client_disconnects_total{stage=\"queued\"} 0"), "no client disconnected");
     }
+}
+
+/// What is stored while a request waits answers it, and the next visit gets its turn.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_stored_meanwhile_costs_no_turn() {
+    let first = Asking::new(policy(), (Duration::ZERO, true));
+    let another = || Asking { gate: first.gate.clone(), ..Asking::new(policy(), (Duration::ZERO, true)) };
+    let (waiting, behind) = (another(), another());
+    let begun = sent(&first.all(1).await)[0];
+    let (waits, comes_next) = (waiting.go(1), behind.go(2));
+    sleep(DELAY * 2 / 3).await;
+    waiting.sky.is_stored.store(true, Relaxed);
+    assert_eq!((waits.await.unwrap(), comes_next.await.unwrap()), (Fate::Shared, Fate::SentAt(begun + DELAY)));
+    assert_eq!(first.gate.queued(), 0);
 }
 
 /// C39

@@ -43,7 +43,7 @@ struct ShadowVisit {
 
 /// How many visits may be in flight, and how long they usually stay.
 #[derive(Clone, Copy)]
-struct Room {
+struct ShadowRoom {
     places: usize,
     kept: Duration,
 }
@@ -83,7 +83,7 @@ impl Shadow {
         }
     }
 
-    fn leave(&mut self, ticket: Ticket, room: Room, now: Timestamp) {
+    fn leave(&mut self, ticket: Ticket, room: ShadowRoom, now: Timestamp) {
         self.settle(room, now);
         let Some(index) = self.here.iter().position(|guest| guest.ticket == ticket) else { return };
         let ShadowVisit { number, sent, start, .. } = self.here.remove(index);
@@ -104,7 +104,7 @@ impl Shadow {
 
     /// Computes again when each shadow would have started: with its turn, when fewer visits before it are left than
     /// there are places.
-    fn settle(&mut self, room: Room, now: Timestamp) {
+    fn settle(&mut self, room: ShadowRoom, now: Timestamp) {
         let mut last = LastEnds { ends: BinaryHeap::new(), most: room.places };
         let mut gone = self.gone.iter().peekable();
         for guest in &mut self.here {
@@ -117,7 +117,7 @@ impl Shadow {
         }
     }
 
-    fn start(&mut self, ticket: Ticket, room: Room, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    fn start(&mut self, ticket: Ticket, room: ShadowRoom, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         self.settle(room, now);
         self.here.iter().find(|guest| guest.ticket == ticket).map(|guest| (guest.joined, guest.start))
     }
@@ -175,8 +175,8 @@ impl Lane {
         (self.policy.count == Counts::Pages && !self.is_slowed(now) && !self.paused).then_some(self.policy.page_parts)
     }
 
-    fn room(&self) -> Room {
-        Room { places: self.concurrency(), kept: self.places.kept() }
+    fn room(&self) -> ShadowRoom {
+        ShadowRoom { places: self.concurrency(), kept: self.places.kept() }
     }
 }
 

@@ -21,14 +21,14 @@ pub(crate) struct Body {
     /// Ends when the body ends, or when the client disconnects in the middle of it.
     in_flight: Option<Box<InFlight>>,
     /// Few answers are read along.
-    readers: Option<Box<Readers>>,
+    readers: Option<Box<BodyReaders>>,
     /// An error of the origin, held back for one poll.
     broken: Option<Broken>,
 }
 
 /// What reads an answer along while it passes to the client.
 #[derive(Debug, Default)]
-struct Readers {
+struct BodyReaders {
     /// If it is a robots.txt.
     lesson: Option<Box<RobotsCapture>>,
     /// If it may be stored.
@@ -121,7 +121,7 @@ impl Body {
     }
 }
 
-impl Readers {
+impl BodyReaders {
     fn read(&mut self, frame: &Frame<Bytes>) {
         if let Some(store) = &mut self.store {
             match frame.data_ref() {

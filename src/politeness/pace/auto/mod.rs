@@ -79,7 +79,7 @@ pub(super) struct Moment {
 
 /// A pace on trial.
 #[derive(Clone, Copy, Debug, Default)]
-struct Attempt {
+struct PaceTrial {
     sends: u16,
     seconds: f32,
     /// Sends more than the limit would have made, and how many it takes to prove anything.
@@ -112,7 +112,7 @@ pub(super) struct Auto {
     gave: u32,
     /// The time that the first opening took.
     first: f32,
-    attempt: Attempt,
+    attempt: PaceTrial,
     /// When the next probe is due.
     next_at: f64,
     /// Probes that found nothing since the limit last changed.
@@ -201,7 +201,7 @@ impl Auto {
 
     fn attempt(&mut self, rate: f32, needed: f32, m: &Moment) {
         (self.tries, self.rate) = (true, rate.min(m.fastest));
-        self.attempt = Attempt { needed, ..Attempt::default() };
+        self.attempt = PaceTrial { needed, ..PaceTrial::default() };
     }
 
     /// Whether a pace above the limit is on trial.
@@ -210,7 +210,7 @@ impl Auto {
     }
 
     fn has_held(&self) -> bool {
-        let Attempt { sends, seconds, excess, needed } = self.attempt;
+        let PaceTrial { sends, seconds, excess, needed } = self.attempt;
         if self.limit == f32::INFINITY {
             return sends >= DOUBLED_AFTER.0 && seconds >= DOUBLED_AFTER.1;
         }

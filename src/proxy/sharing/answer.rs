@@ -49,13 +49,12 @@ pub(super) fn wants_newest(request: &CacheRequest<'_>) -> bool {
 
 /// Whether an answer is fresh enough for a request. One that was asked for after the request came always is.
 fn accepts(asking: &CachePlan, policy: &ReusePolicy) -> bool {
-    let request = &asking.request.asked;
-    wants_newest(request) || reuse(policy, request, &asking.host.rules, cache::now()) == Reuse::Fresh
+    wants_newest(&asking.request.asked) || is_fresh(asking, policy)
 }
 
 /// Whether a stored answer is fresh enough for a request, whenever it was asked for.
-pub(super) fn is_fresh(asking: &CachePlan, entry: &Entry) -> bool {
-    reuse(&entry.terms.policy, &asking.request.asked, &asking.host.rules, cache::now()) == Reuse::Fresh
+pub(super) fn is_fresh(asking: &CachePlan, policy: &ReusePolicy) -> bool {
+    reuse(policy, &asking.request.asked, &asking.host.rules, cache::now()) == Reuse::Fresh
 }
 
 /// Whether a stored answer that the origin has just confirmed is for this request.

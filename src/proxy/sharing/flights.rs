@@ -358,7 +358,7 @@ impl Follower for Membership {
     fn stored_meanwhile(&self) -> Option<Share> {
         // If there was an answer already, the look-up decided against it.
         let entry = if self.request.found_nothing() { self.stored() } else { None };
-        let entry = entry.filter(|entry| is_fresh(&self.request, entry))?;
+        let entry = entry.filter(|entry| is_fresh(&self.request, &entry.terms.policy))?;
         self.share_stored();
         self.flights.metrics.collapsed(Collapsed::Shared);
         Some(Share::Stored(entry))
